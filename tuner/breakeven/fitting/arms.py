@@ -221,7 +221,8 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
         per_step = tuple(float(x) for x in survival_per_step(survival, possible))
     drafted = [point.drafted_per_step for point in rows if point.drafted_per_step is not None]
     per_draft = float(np.mean(drafted)) if drafted else float(arm.k)
-    return Acceptance(e, bounds_of_e, per_step, per_draft, _text(rows), scatter)
+    text = " and ".join(sorted({point.text_source for point in rows if point.text_source}))[:200]
+    return Acceptance(e, bounds_of_e, per_step, per_draft, text or None, scatter)
 
 
 class _MeanAcceptance(NamedTuple):
@@ -248,12 +249,6 @@ def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
     # Each row is a mean over its requests: what is left over, times their number, is one request's.
     scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / dof))
     return _MeanAcceptance(e, scatter / float(weights.sum()) ** 0.5, scatter, dof)
-
-
-def _text(rows: Sequence[Point]) -> str | None:
-    """Text on which acceptance was measured."""
-    texts = sorted({point.text_source for point in rows if point.text_source})
-    return " and ".join(texts)[:200] or None
 
 
 def _weighted_survival(arm: Arm, rows: Sequence[Point]) -> FloatArray | None:

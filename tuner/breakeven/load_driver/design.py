@@ -210,11 +210,9 @@ def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[f
     for share in shares:
         wanted = float(share) * ends.saturation_rps
         near = min(settings.reference_rps, key=lambda rate: abs(rate - wanted), default=wanted)
-        if abs(near - wanted) > step / 2 * ends.saturation_rps or near in rates:
-            near = wanted
-        rates.append(
-            near if near <= settings.highest_utilisation * ends.saturation_rps * (1 + SAME_RATE) else wanted
-        )
+        far = abs(near - wanted) > step / 2 * ends.saturation_rps
+        beyond = near > settings.highest_utilisation * ends.saturation_rps * (1 + SAME_RATE)
+        rates.append(wanted if far or beyond or near in rates else near)
     return tuple(sorted(rates))
 
 
@@ -233,14 +231,12 @@ def next_step(
     if len(measured) >= settings.loads + settings.extra_attempts:
         return Finished(complete=False, reason=f"{usable} usable points after {len(measured)} attempts")
     line, rates = line_through(measured), planned_rates(settings, measured)
-    rate = _furthest(settings, rates, measured) if line and rates else None
-    if rate is None:
-        reason = (
-            "no load left below saturation"
-            if line
-            else "latency does not grow with the number in flight: no rate to aim at"
-        )
+    if line is None:
+        reason = "latency does not grow with the number in flight: no rate to aim at"
         return Finished(complete=False, reason=reason)
+    rate = _furthest(settings, rates, measured) if rates else None
+    if rate is None:
+        return Finished(complete=False, reason="no load left below saturation")
     return step_at(settings, measured, ImposedLoad(settings.arrivals, rate), spent_s)
 
 
@@ -268,10 +264,7 @@ def closing_step(
     step = step_at(settings, measured, repeated.load, spent_s)
     if isinstance(step, Finished):
         return None
-    place = (
-        next(at for at, point in enumerate(before, start=1) if point is repeated) if before else step.number
-    )
-    return replace(step, number=place)
+    return replace(step, number=[*before].index(repeated) + 1) if before else step
 
 
 def _is_end(point: Point, clients: int) -> bool:
@@ -354,15 +347,13 @@ def step_at(
     return replace(step, window_s=min(settings.point_seconds, left_s), longest_s=min(step.longest_s, left_s))
 
 
-def seconds_left(settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0) -> float:
-    """Estimate of the time to the end of the sweep, from how long the windows so far really took."""
-    windows = [(point.window_s or 0.0) for point in measured if point.load.rps is not None] or [
-        (point.window_s or 0.0) for point in measured
-    ]
-    window_s = sum(windows) / len(windows) if windows else settings.point_seconds
+def seconds_left(settings: SweepSettings, measured: Sequence[Point]) -> float:
+    """Estimate of the time to the end of a sweep without a limit, from how long the windows so far really took."""
+    windows = [point for point in measured if point.load.rps is not None] or measured
+    taken_s = sum(point.window_s or 0.0 for point in windows)
+    window_s = taken_s / len(windows) if windows else settings.point_seconds
     line = line_through(measured)
     middle_s = line.latency_s(0.5 * line.saturation_rps) if line else 0.0
     per_point_s = window_s + max(settings.warmup_seconds, middle_s) + middle_s
     loads = first_half(settings.loads) if settings.halved else settings.loads
-    left_s = max(0, loads - _usable(measured)) * per_point_s
-    return left_s if settings.max_seconds is None else max(0.0, min(left_s, settings.max_seconds - spent_s))
+    return max(0, loads - _usable(measured)) * per_point_s

@@ -199,15 +199,10 @@ def _rates(state: Knowledge, arm: int) -> list[ImposedLoad]:
 
 
 def _unmeasured(state: Knowledge, arm: int, loads: Sequence[ImposedLoad]) -> list[ImposedLoad]:
-    done = [point.load for point in state.measured[arm]]
-    return [
-        load
-        for load in loads
-        if not any(
-            load.mode == other.mode and abs(load.value - other.value) <= SAME_RATE * load.value
-            for other in done
-        )
-    ]
+    def same(load: ImposedLoad, other: ImposedLoad) -> bool:
+        return load.mode == other.mode and abs(load.value - other.value) <= SAME_RATE * load.value
+
+    return [load for load in loads if not any(same(load, point.load) for point in state.measured[arm])]
 
 
 def _clients(settings: SweepSettings) -> list[ImposedLoad]:

@@ -62,12 +62,6 @@ class Capacity:
     upper_rps: float | None
     limit: CapacityLimit
 
-    @property
-    def bounds_rps(self) -> Bounds | None:
-        """Both bounds; None where both are open."""
-        ends = (self.lower_rps, self.upper_rps)
-        return None if ends == (None, None) else ends
-
 
 def capacity(
     profile: Profile,

@@ -162,15 +162,9 @@ def _rolled(decision: Decision) -> str:
 
 
 def _gains(decision: Decision) -> str:
-    next_best = decision.alternative
-    running = decision.running
-    rest = (
-        f"; next best {spoken(next_best.arm)}: {fixed(100 * next_best.share)} %"
-        if next_best is not None
-        else ""
-    )
-    if next_best is not None and next_best.arm == NO_SPECULATION and running == NO_SPECULATION:
-        rest = ""
+    rest = ""
+    if (best := decision.alternative) is not None:
+        rest = f"; next best {spoken(best.arm)}: {fixed(100 * best.share)} %"
     return f"{_saves(decision)}{_rolled(decision)}{rest}"
 
 
@@ -193,8 +187,7 @@ def _collapsed(decision: Decision) -> str:
 
 
 def _fewer(decision: Decision) -> str:
-    fewest = decision.fewest
-    return fewest.sentence if fewest is not None else decision.reason.meaning
+    return decision.fewest.sentence if decision.fewest is not None else decision.reason.meaning
 
 
 def _violated(decision: Decision) -> str:
@@ -254,8 +247,7 @@ def _stays(decision: Decision) -> str:
 
 
 def _below(decision: Decision) -> str:
-    policy = decision.policy
-    return f"{_saves(decision)}, which is less than the required {fixed(100 * policy.min_gain)} %"
+    return f"{_saves(decision)}, which is less than the required {fixed(100 * decision.policy.min_gain)} %"
 
 
 def _roll(decision: Decision) -> str:
@@ -263,14 +255,12 @@ def _roll(decision: Decision) -> str:
 
 
 def _risk(decision: Decision) -> str:
+    considered = decision.considered
+    carries = f"{figure(considered.carries_rps)} rps" if considered is not None else "less"
     return (
-        f"{_saves(decision)}, but it carries {_carries(decision)}: a jump of the load would cost more than "
+        f"{_saves(decision)}, but it carries {carries}: a jump of the load would cost more than "
         f"{fixed(100 * decision.policy.risk)} % of ten days' request time, and what speculation has saved so far"
     )
-
-
-def _carries(decision: Decision) -> str:
-    return f"{figure(decision.considered.carries_rps)} rps" if decision.considered is not None else "less"
 
 
 def _peak(decision: Decision) -> str:

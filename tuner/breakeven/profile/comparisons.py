@@ -203,15 +203,13 @@ def _t(judged: Curve, other: Curve, confidence: float) -> float:
 
 def _common_range(judged: Curve, other: Curve) -> Span:
     """Range of rates in which both arms were measured, and both have a steady state."""
-    ends = [[_rate_among(curve, others) for others in curve.others_range] for curve in (judged, other)]
+    ends = [
+        [others / curve.loop_latency_s(others, closed=False) for others in curve.others_range]
+        for curve in (judged, other)
+    ]
     high = min(ends[0][1], ends[1][1])
     low = min(max(ends[0][0], ends[1][0]), 0.999 * high)
     return low, max(high, 1e-9)
-
-
-def _rate_among(curve: Curve, others: float) -> float:
-    """The rate (1/s) at which so many others are met."""
-    return others / curve.loop_latency_s(others, closed=False)
 
 
 def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:

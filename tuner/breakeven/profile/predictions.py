@@ -91,12 +91,7 @@ class Prediction:
     tpot_ci_s: Bounds | None = None
 
 
-def predict_on(
-    arm: Arm,
-    curve: Curve,
-    load: LoadPoint,
-    confidence: float,
-) -> Prediction:
+def predict_on(arm: Arm, curve: Curve, load: LoadPoint, confidence: float) -> Prediction:
     """Read the means at one load off a curve of an arm."""
     latency_s, others = load.on(curve)
     t = t_quantile(confidence, curve.dof)
@@ -175,9 +170,7 @@ def at_quantile(
         tpot_s=found["tpot"].value,
         tpot_ci_s=found["tpot"].bounds,
         means=tuple(
-            f"{name}_s"
-            for name, figure in own.items()
-            if figure.value is None and means[name].value is not None
+            f"{name}_s" for name in own if found[name] is means[name] and means[name].value is not None
         ),
     )
 

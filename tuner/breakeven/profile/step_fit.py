@@ -92,7 +92,7 @@ def adaptive_tiers(
 
 def _batches(most: float) -> Iterator[int]:
     """Batch sizes 1, 2, 3, 4, 6, 8, 12, ... up to the largest."""
-    first, half = 1, 1
+    first = 1
     while first <= max(most, 1.0):
         yield first
         half = first // 2 if first & (first - 1) == 0 else first // 3
@@ -456,8 +456,4 @@ def _share(logit: float) -> float:
     return 1.0 / (1.0 + math.exp(-logit))
 
 
-def _sharpness(figure: float) -> float:
-    return 1.0 + math.exp(figure)
-
-
-_NATURAL = {"untouched": _share, "hidden": _share, "sharpness": _sharpness}
+_NATURAL = {"untouched": _share, "hidden": _share, "sharpness": lambda figure: 1.0 + math.exp(figure)}
