@@ -99,7 +99,6 @@ def _succeeded(
     findings: Sequence[ArmFinding],
     fitted_json: str,
 ) -> tuple[Action, ...]:
-    """Actions that write the profile, its status and the end of the run."""
     run, best = transition.run, best_break_even(findings)
     good = [finding for finding in findings if finding.fit.points]
     missing = _missing(run, plan, good)
@@ -131,7 +130,6 @@ def _succeeded(
 
 
 def _answer_events(transition: Transition, answers: Iterable[ArmAnswers]) -> tuple[Action, ...]:
-    """The events about arms that do not answer as no speculation does."""
     bad = {Reason.ANSWERS_DIFFER, Reason.ANSWERS_BROKEN}
     return tuple(
         EmitEvent(transition.ref, one.word, f"{one.arm}: {one.message}"[:1024], warning=True)

@@ -189,7 +189,6 @@ def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> Larges
 def _kept(
     case: Case, memory: DecisionMemory, running: Arm, advised: Arm | None, replicas: int
 ) -> MemoryStatus:
-    """The status' memory from the library's."""
     # Loads belong to the fleet: on other replicas tomorrow they are other loads of each.
     # A Switch clears the candidate; whether it is carried out is decided elsewhere, and until it is, the
     # wish stands: time and running arm in the status follow the target, not the wish.

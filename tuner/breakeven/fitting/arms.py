@@ -146,7 +146,14 @@ def with_lines(
         ttft_quantiles=_quantiles(own, "ttft_p{}_s", sd),
         tpot_quantiles=_quantiles(own, "tpot_p{}_s", sd),
         measurements=tuple(_measurement(one, mixed=fit.arm.adaptive) for one in own),
-        other_lengths=tuple(_elsewhere(one) for one in elsewhere),
+        other_lengths=tuple(
+            replace(
+                _measurement(one, mixed=True),
+                prompt_tokens=one.point.prompt_tokens,
+                output_tokens=one.point.output_tokens,
+            )
+            for one in elsewhere
+        ),
     )
 
 
@@ -307,15 +314,6 @@ def _measurement(one: Observation, *, mixed: bool = False) -> Measurement:
         tokens_per_step=one.point.tokens_per_step if mixed else None,
         begun_s=one.point.begun_s,
         start=one.point.start,
-    )
-
-
-def _elsewhere(one: Observation) -> Measurement:
-    return replace(
-        _measurement(one),
-        tokens_per_step=one.point.tokens_per_step,
-        prompt_tokens=one.point.prompt_tokens,
-        output_tokens=one.point.output_tokens,
     )
 
 

@@ -438,7 +438,6 @@ class Together(NamedTuple):
         return self._answering(rps, served, _Settled(q, work_s, number, prompt_s, ttft_s))
 
     def _answering(self, rps: FloatArray, served: Served, settled: _Settled) -> Answering:
-        """The mean times with their sensitivities to the steps."""
         q, work_s, number, prompt_s, ttft_s = settled
         decode_s, slope, decoding = served.latency_s - ttft_s, number.slope, number.decoding
         # A slower step among i moves P at i and above; for requests that come in groups, part of it is taken back at i + 1.

@@ -196,7 +196,7 @@ def carries(settings: SweepSettings, measured: Sequence[Point], load: ImposedLoa
     """Whether an arm of these points is measured at a load: a rate is below its saturation, as far as that is known."""
     ends = line_of_ends(measured)
     most = settings.highest_utilisation * (1 + SAME_RATE) * ends.saturation_rps if ends else math.inf
-    return load.rps is None or (load.rps <= most and load.rps < _saturated_rps(measured))
+    return load.rps is None or (load.rps <= most and load.rps < saturated_rps(measured))
 
 
 def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[float, ...]:
@@ -224,7 +224,9 @@ def next_step(
     The window is shortened to what is left of the time if need be.
     """
     for clients in (1, settings.max_concurrency):
-        if not any(_is_end(point, clients) for point in measured):
+        closed = [point.load.clients for point in measured if point.load.clients is not None]
+        # Any greater number of clients than one will do as the ceiling.
+        if not any((count > 1) == (clients > 1) for count in closed):
             return step_at(settings, measured, ImposedLoad(LoadMode.CLOSED, clients), spent_s)
     if (usable := _usable(measured)) >= settings.loads:
         return Finished(complete=True, reason=f"all {settings.loads} loads measured")
@@ -267,11 +269,6 @@ def closing_step(
     return replace(step, number=[*before].index(repeated) + 1) if before else step
 
 
-def _is_end(point: Point, clients: int) -> bool:
-    """The point is the closed-loop end of the sweep: alone, or with any greater number of clients."""
-    return point.load.clients is not None and (point.load.clients > 1) == (clients > 1)
-
-
 def _usable(measured: Sequence[Point]) -> int:
     """Points that count towards the wanted number; the ceiling does even when it queues, which is its purpose."""
     return sum(point.usable or (point.load.clients or 0) > 1 for point in measured)
@@ -280,7 +277,7 @@ def _usable(measured: Sequence[Point]) -> int:
 def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequence[Point]) -> float | None:
     """The planned rate furthest from all measured ones; once they are used up, the middle of the widest gap."""
     done = [point.load.rps for point in measured if point.load.rps is not None]
-    bound = _saturated_rps(measured)
+    bound = saturated_rps(measured)
     occupied = [0.0, *done, rates[-1] / settings.highest_utilisation]
     left = [
         rate
@@ -297,7 +294,7 @@ def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequenc
     return middle if width > 2 * SAME_RATE * edges[-1] else None
 
 
-def _saturated_rps(measured: Sequence[Point]) -> float:
+def saturated_rps(measured: Sequence[Point]) -> float:
     """The lowest rate (1/s) at which the arm was seen saturated; infinite if it was not."""
     saturated = (
         point.load.rps

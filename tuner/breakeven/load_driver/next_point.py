@@ -99,8 +99,11 @@ def next_point(
     wanted = [offer for arm in _startable(state) for offer in _offers(state, arm)]
     offers = _affordable(state, wanted, left_s)
     if not offers:
-        late = bool(_startable(state)) and left_s < math.inf
-        return Finished(complete=False, reason=_why_nothing(state, left_s), out_of_time=late)
+        if not _startable(state):
+            return Finished(complete=False, reason=f"every arm has {question.settings.loads} points")
+        late = left_s < math.inf
+        reason = f"nothing more fits into {left_s:.0f} s" if late else "no load is left"
+        return Finished(complete=False, reason=reason, out_of_time=late)
     gains = [_gain_per_second(state, pairs, offer) for offer in offers]
     # Rounded, so that the last bits of a sum do not choose between offers that are equally good.
     best = max(range(len(offers)), key=lambda i: (float(f"{gains[i]:.9g}"), -i))
@@ -110,7 +113,6 @@ def next_point(
 
 
 def _startable(state: Knowledge) -> list[int]:
-    """Arms that may have another point."""
     question = state.question
     most = question.settings.loads + question.settings.extra_attempts
     return [
@@ -297,12 +299,6 @@ def imagined(step: Purchase) -> Point:
 def some_schedule(arm: Arm) -> str | None:
     """A column `schedule` by which a point is one of this arm."""
     return (ADAPTIVE if arm.adaptive else f"1-:{arm.k}") if arm.scheduled else None
-
-
-def _why_nothing(state: Knowledge, left_s: float) -> str:
-    if not _startable(state):
-        return f"every arm has {state.question.settings.loads} points"
-    return "no load is left" if left_s == math.inf else f"nothing more fits into {left_s:.0f} s"
 
 
 # Expected loss of the recommended arm against its rivals, per expected load.

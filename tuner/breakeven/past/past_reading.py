@@ -186,7 +186,6 @@ def _found(server: PastServer, asked: AskedPast) -> tuple[EngineSeries, TimeGrid
 def _chunk(
     server: PastServer, engines: EngineSeries, grid: TimeGrid, progress: Callable[[float], None]
 ) -> tuple[tuple[PodCourse, ...], dict[tuple[str, str], PodFacts]]:
-    """Courses and facts of a part of the past."""
     asked = questions(engines, grid.step_s)
     answers = []
     for number, (stat, promql) in enumerate(asked.items()):

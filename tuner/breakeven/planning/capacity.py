@@ -158,8 +158,6 @@ def _room(profile: Profile, arm: Arm, max_num_seqs: int | None) -> _Room | None:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedArm:
-    """One arm under one set of conditions and objectives."""
-
     profile: Profile
     arm: Arm
     curve: Curve

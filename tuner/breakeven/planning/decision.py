@@ -262,7 +262,9 @@ class _Asked:
         since_s = now_s if since_s is None else min(since_s, now_s)
         last_s = self.now.memory.last_switch_s
         rolled_s = -math.inf if last_s is None else min(last_s, now_s)
-        rested_s = rolled_s + self._rest_s(after)
+        # No arm is entered within a day of a roll if requests have had to wait within a day.
+        day_s, stood_s = self.now.policy.day_s, after.backlog.stood_s
+        rested_s = rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
         cooled_s = max(rolled_s + self.now.policy.cooldown_s, rested_s)
         dwelt_s = since_s + self.now.policy.dwell_s
         due_s = dwelt_s if wanted == running else max(cooled_s, dwelt_s)
@@ -326,11 +328,6 @@ class _Asked:
     def _best_other(self) -> ArmSaving | None:
         return max(self.found.options, key=lambda one: one.surely_net, default=None)
 
-    def _rest_s(self, after: DecisionMemory) -> float:
-        """Time (s) after a roll in which no arm is entered because requests have had to wait."""
-        day_s, stood_s = self.now.policy.day_s, after.backlog.stood_s
-        return day_s if stood_s is not None and 0.0 <= self.now.now_s - stood_s < day_s else 0.0
-
     def _presses(self, wanted: Arm, *, rested: bool) -> bool:
         """Whether measurements, not expectations, require this arm at once.
 
@@ -392,7 +389,6 @@ class _Asked:
         return self._why_left() if to == NO_SPECULATION else Reason.GAIN_ABOVE_THRESHOLD
 
     def _why_left(self) -> Reason:
-        """Reason for which speculation ends."""
         running = self.now.memory.running
         live, calibrated = self._law(running).tokens_per_step, self._law(running).calibrated_tokens_per_step
         if live is not None and calibrated is not None and live < _FALLEN * calibrated:

@@ -227,8 +227,6 @@ def evaluate_live(
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """Answers of a profile to one question, for every arm under the same conditions."""
-
     profile: Profile
     question: LoadQuestion
     comparable: frozenset[Arm]

@@ -85,7 +85,6 @@ def step_view(
 
 
 def _measured(profile: Profile, family: str) -> dict[int, ArmFit]:
-    """Fits of the measured draft lengths of a method, by draft length; at least one."""
     measured = {
         fit.k: fit
         for fit in profile.arms

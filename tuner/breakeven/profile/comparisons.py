@@ -197,7 +197,6 @@ def _at_every_load(
 
 
 def _t(judged: Curve, other: Curve, confidence: float) -> float:
-    """Student t at the degrees of freedom of both."""
     return t_quantile(confidence, min(judged.dof, other.dof))
 
 

@@ -165,7 +165,6 @@ def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
 
 
 def _repeated(demand: Demand, loads: int) -> Demand:
-    """The demand repeated for a number of loads."""
     tiers = tuple(tier.each(lambda value: np.full(loads, value)) for tier in demand.tiers)
     return Demand(tiers, *(np.full(loads, value) for value in demand[1:]))
 

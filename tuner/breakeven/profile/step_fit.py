@@ -241,8 +241,6 @@ class Layout:
 
 
 def _of(demand: Demand, here: FloatArray) -> Demand:
-    """The demand of some of the loads."""
-
     def pick(value: FloatArray) -> FloatArray:
         return np.asarray(value)[here] if np.ndim(value) else np.full(int(np.sum(here)), float(value))
 

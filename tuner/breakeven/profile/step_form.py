@@ -128,7 +128,6 @@ class Gaps:
         )
 
     def _scattered(self, form: FormError, noise: float) -> FloatArray:
-        """Covariance of the rows around the law."""
         own = np.square(self.noises or [noise] * len(self.gaps))
         blocks = np.array(self.blocks or [np.nan] * len(self.gaps))
         shared = self.block_sd**2 * in_one_block(blocks)
