@@ -102,7 +102,10 @@ def _succeeded(
     run, best = transition.run, best_break_even(findings)
     good = [finding for finding in findings if finding.fit.points]
     missing = _missing(run, plan, good)
-    points, worst = sum(finding.fit.points for finding in good), worst_residual(good)
+    points, worst = (
+        sum(finding.fit.points for finding in good),
+        max((finding.fit.max_relative_error or 0.0 for finding in good), default=0.0),
+    )
     message = f"{counted(len(good), 'arm')}, {counted(points, 'point')}, worst residual {percent(worst)}"
     if missing:
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
@@ -287,11 +290,6 @@ def complaints(findings: Sequence[ArmFinding]) -> str:
         if not one.fit.points
     )
     return f"no usable point of {lacking}{said}"
-
-
-def worst_residual(findings: Iterable[ArmFinding]) -> float:
-    """Largest relative error of the arms' laws at their points, as a share; 0 without any."""
-    return max((finding.fit.max_relative_error or 0.0 for finding in findings), default=0.0)
 
 
 def percent(share: float) -> str:
