@@ -180,9 +180,7 @@ def fit_step_law(
     bends = (at >= layout.departures) | np.isin(at, [ENGINE.index(one) for one in _OF_BENDING])
     unbent = np.where(bends, _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
     bending, (solved, scatter) = max(
-        (_BENT, bent),
-        (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))),
-        key=lambda one: one[1][1].evidence,
+        (_BENT, bent), (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))), key=lambda one: one[1][1].evidence
     )
     prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
     solved = _solve(layout, prior, sweeps, solved.figures, scatter, _SETTLED)

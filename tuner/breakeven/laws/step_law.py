@@ -380,10 +380,7 @@ class Together(NamedTuple):
         spread = Demand(tiers, *(np.asarray(value)[..., None] for value in demand[1:]))
         steps = _steps(wide, spread, number)
         return cls(
-            steps.step_s,
-            steps.decode_s[..., 1:],
-            reading(wide, spread, number),
-            np.asarray(costs.request_s),
+            steps.step_s, steps.decode_s[..., 1:], reading(wide, spread, number), np.asarray(costs.request_s)
         )
 
     @property

@@ -147,10 +147,7 @@ def _room(profile: Profile, arm: Arm, max_num_seqs: int | None) -> _Room | None:
     measured = profile.arm(arm).kv_requests if profile.measured(arm) else None
     rooms = [
         _Room(max(int(requests), 1), limit)
-        for requests, limit in (
-            (max_num_seqs, CapacityLimit.MAX_NUM_SEQS),
-            (measured, CapacityLimit.KV_POOL),
-        )
+        for requests, limit in ((max_num_seqs, CapacityLimit.MAX_NUM_SEQS), (measured, CapacityLimit.KV_POOL))
         if requests is not None
     ]
     return min(rooms, default=None)

@@ -22,23 +22,11 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
-from breakeven.planning.expected_saving import (
-    ArmSaving,
-    FittedLaw,
-    SavingDecision,
-    Stakes,
-    decide_by_saving,
-)
+from breakeven.planning.expected_saving import ArmSaving, FittedLaw, SavingDecision, Stakes, decide_by_saving
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.planning.objective import tail_factor
-from breakeven.planning.observed_load import (
-    AVERAGED_S,
-    LiveAcceptance,
-    Load,
-    live_conditions,
-    share_of_steps,
-)
+from breakeven.planning.observed_load import AVERAGED_S, LiveAcceptance, Load, live_conditions, share_of_steps
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.surprise import LASTS_S, LargestRate
@@ -300,12 +288,7 @@ class _Asked:
         return self.found.arm if self.found.arm in self.now.fewest.no_more_than(running) else running
 
     def _said(
-        self,
-        action: Action,
-        about: Arm,
-        reason: Reason,
-        memory: DecisionMemory,
-        until_s: float | None = None,
+        self, action: Action, about: Arm, reason: Reason, memory: DecisionMemory, until_s: float | None = None
     ) -> Decision:
         running, options = self.now.memory.running, self.found.options
         considered = next((one for one in options if one.arm == about), None) or self._best_other()

@@ -165,8 +165,4 @@ def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> Obje
         slo.worst_ratio(profile.predict_along(arm, curve, LoadPoint(others=float(n)), quantile=slo.quantile))
         for n in others
     ]
-    return ObjectiveStrain(
-        others,
-        np.array(worst),
-        np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)),
-    )
+    return ObjectiveStrain(others, np.array(worst), np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)))

@@ -132,9 +132,7 @@ def _tokens_per_step(
     longest = max(measured)
     if not 1 <= at_longest <= longest + 1:
         raise InputError(
-            "--tokens-per-step",
-            f"{at_longest:g} at draft length {longest}",
-            f"1 to {longest + 1}",
+            "--tokens-per-step", f"{at_longest:g} at draft length {longest}", f"1 to {longest + 1}"
         )
     there = measured[longest].tokens_per_step
     if there is None or there <= 1:

@@ -120,11 +120,7 @@ class Speedups(NamedTuple):
 
 
 def compare_curves(
-    arm: JudgedCurve,
-    against: JudgedCurve,
-    load: LoadPoint,
-    confidence: float,
-    rps_range: Span | None = None,
+    arm: JudgedCurve, against: JudgedCurve, load: LoadPoint, confidence: float, rps_range: Span | None = None
 ) -> Comparison:
     """Compare two curves at a load: a rate compares at equal rate, a concurrency at equal concurrency.
 

@@ -23,13 +23,7 @@ from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
 from breakeven.profile.fits import ArmFit, Lengths, MeasuredDrafter, drafters_of
 from breakeven.profile.operating_conditions import Conditions, compared_lengths
-from breakeven.profile.predictions import (
-    LoadPoint,
-    Prediction,
-    at_quantile,
-    predict_on,
-    refuse_unmeasured,
-)
+from breakeven.profile.predictions import LoadPoint, Prediction, at_quantile, predict_on, refuse_unmeasured
 from breakeven.profile.step_curves import step_curve
 from breakeven.profile.step_fit import EngineStarts, StepCostFound, StepLaw
 

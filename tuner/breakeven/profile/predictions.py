@@ -129,12 +129,7 @@ def _read_off(law: LineFit | None, met: Estimate, factor: float, confidence: flo
 
 
 def at_quantile(
-    mean: Prediction,
-    quantile: float,
-    met: Estimate,
-    fit: ArmFit | None,
-    measured_s: float,
-    confidence: float,
+    mean: Prediction, quantile: float, met: Estimate, fit: ArmFit | None, measured_s: float, confidence: float
 ) -> Prediction:
     """Put a quantile (0.5, 0.95, 0.99) in the place of each mean; a figure whose quantile was not measured stays a mean, named in `means`.
 

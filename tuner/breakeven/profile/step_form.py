@@ -122,9 +122,7 @@ class Gaps:
         weights = np.linalg.solve(scattered, across.T).T
         left = form.sd**2 - np.sum(weights * across, axis=-1)
         return Departures(
-            weights @ np.array(self.gaps),
-            -weights @ np.array(self.slopes),
-            np.sqrt(np.maximum(left, 0.0)),
+            weights @ np.array(self.gaps), -weights @ np.array(self.slopes), np.sqrt(np.maximum(left, 0.0))
         )
 
     def _scattered(self, form: FormError, noise: float) -> FloatArray:
