@@ -302,7 +302,6 @@ class SweepRun:
         )
 
     def _settings(self) -> dict[str, Any]:
-        """Columns that are the same in all rows."""
         workload = self.sweep.workload
         return {"workload": workload.name or None, "gpu": self.gpu or None, "sweep": workload.identity}
 

@@ -273,7 +273,6 @@ def lengths_of(used: Sequence[Observation]) -> Lengths:
 
 
 def _mean(used: Sequence[Observation], column: str) -> float | None:
-    """Mean of a column over the rows that have it."""
     values = [value for one in used if (value := getattr(one.point, column)) is not None]
     return float(np.mean(values)) if values else None
 

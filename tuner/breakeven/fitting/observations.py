@@ -94,7 +94,6 @@ def _waits_beyond(row: Observation, fewer: Observation) -> bool:
 
 
 def _alike(point: Point, other: Point) -> bool:
-    """Whether two rows have the same lengths, or name none."""
     pairs = (
         (point.output_tokens, other.output_tokens, SAME_OUTPUT),
         (point.prompt_tokens, other.prompt_tokens, SAME_PROMPT),

@@ -531,7 +531,6 @@ def _relative(whole: FloatArray, slopes: Sequence[FloatArray]) -> tuple[FloatArr
 
 
 def _from_zero(values: FloatArray) -> FloatArray:
-    """The values with a 0 before the first."""
     return np.concatenate([np.zeros_like(values[..., :1]), values], axis=-1)
 
 

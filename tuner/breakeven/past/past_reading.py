@@ -235,7 +235,6 @@ class _Gathered:
 
 
 def _is_there(one: PodCourse) -> bool:
-    """Whether a pod has a sample at the last time."""
     running = one.values(GAUGES[0])
     return running is not None and not math.isnan(running[-1])
 
