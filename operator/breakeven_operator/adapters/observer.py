@@ -172,7 +172,7 @@ class Observer:
             unreadable_targets={
                 **unread,
                 **unmade,
-                **{ref: said for ref, one in targets.items() if (said := problem_of(one)) is not None},
+                **{ref: problem for ref, one in targets.items() if (problem := problem_of(one)) is not None},
             },
             annotated=annotated,
             makers=_by_owner(makers),

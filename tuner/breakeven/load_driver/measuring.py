@@ -252,12 +252,10 @@ class _Phases:
         """Return when the window should end; True if it should because requests pile up without bound."""
         begun_s = time.monotonic()
         await self.scrape()
-        expected = (
-            self.step.inflight if self.step.inflight is not None else float(self.step.load.clients or 1)
-        )
+        clients, least = self.step.load.clients or 1, self.precision.least_requests
+        expected = clients if self.step.inflight is None else self.step.inflight
         bound = max(4 * expected, expected + 50)
         # All clients' requests are replaced often enough for the point to show a ceiling.
-        clients, least = self.step.load.clients or 1, self.precision.least_requests
         least = max(least, math.ceil(FEWEST_GENERATIONS * clients)) if clients > 1 else least
         looks = 0
         while not self.traffic.failing:

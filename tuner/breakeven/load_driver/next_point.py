@@ -62,11 +62,6 @@ class Purchase:
         """GPU time (s) of the point, its warm-up and its last answers included, without a start."""
         return self.warmup_s + self.window_s + self.latency_s
 
-    @property
-    def cost_s(self) -> float:
-        """GPU time (s) of the point and the start before it."""
-        return self.startup_s + self.measuring_s
-
 
 @dataclass(frozen=True, slots=True)
 class _Offer:

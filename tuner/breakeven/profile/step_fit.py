@@ -454,4 +454,8 @@ def _share(logit: float) -> float:
     return 1.0 / (1.0 + math.exp(-logit))
 
 
-_NATURAL = {"untouched": _share, "hidden": _share, "sharpness": lambda figure: 1.0 + math.exp(figure)}
+_NATURAL: dict[str, Callable[[float], float]] = {
+    "untouched": _share,
+    "hidden": _share,
+    "sharpness": lambda figure: 1.0 + math.exp(figure),
+}
