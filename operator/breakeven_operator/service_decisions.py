@@ -25,7 +25,7 @@ from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.base import Model
-from breakeven_operator.resources.calibrationrun import CalibrationRun, read_run
+from breakeven_operator.resources.calibrationrun import read_run
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.known import kind_of, target_of
@@ -135,7 +135,9 @@ class ServiceDecisions:
             latencies=world.latencies.get(watch),
             known_pods=world.pod_names.get(namespace, frozenset()),
             profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
-            runs=tuple(sorted(runs, key=_age)),
+            runs=tuple(
+                sorted(runs, key=lambda run: (str(run.metadata.creation_timestamp or ""), run.metadata.name))
+            ),
             claims=tuple(world.volume_claims.get(namespace, ())),
             written=world.manifests[service.metadata.uid].get("status") or {},
             failures=self._failures.about(service.metadata.uid, now),
@@ -227,7 +229,3 @@ def _shared(old: Any, new: Any) -> Any:
         # A list that moved on by one holds the same entries in other places.
         return tuple(next((one for one in old if one == item), item) for item in new)
     return new
-
-
-def _age(run: CalibrationRun) -> tuple[str, str]:
-    return str(run.metadata.creation_timestamp or ""), run.metadata.name

@@ -37,8 +37,6 @@ def survey(world: Snapshot, queries: ServiceQueries, gpu_label: str, now: dateti
 
 
 class _Surveyor:
-    """Makes the Grounds of the services of one cycle."""
-
     def __init__(self, world: Snapshot, queries: ServiceQueries, gpu_label: str, now: datetime) -> None:
         self._world = world
         self._queries = queries
@@ -68,7 +66,7 @@ class _Surveyor:
         window, total = Window.of(counted), Growths.summed(counted).stats
         state = (
             tuple(self._versions(service, pods)),
-            self._claims(service),
+            tuple(self._world.claims.get(target_of(service), ())),
             fleet.error if fleet is not None else "not asked",
             latencies.error if latencies is not None else "not asked",
             # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
@@ -120,9 +118,6 @@ class _Surveyor:
             NamespacedName(meta.namespace, calibration.made_name(service.metadata.name))
         )
         yield _version(schedule) if schedule is not None else None
-
-    def _claims(self, service: SpeculativeService) -> Hashable:
-        return tuple(self._world.claims.get(target_of(service), ()))
 
     def _fresh(
         self, readings: Collection[Growths], fleet: FleetReading | None, staleness_s: float

@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from breakeven.load_driver.course import Course
 from breakeven.load_driver.design import (
     Finished,
     SweepSettings,
     SweepStep,
     next_step,
     planned_rates,
-    seconds_left,
 )
 from breakeven.load_driver.measuring import residual_lengths, send_offsets
 from breakeven.load_driver.records import RequestRecord
@@ -113,7 +113,8 @@ def test_a_step_never_plans_beyond_the_time_that_is_left(plan, law, limit_s, spe
     step = next_step(limited, ends, spent_s)
     if isinstance(step, SweepStep):
         assert spent_s + step.expected_s <= limit_s + 1e-6
-    assert 0 <= seconds_left(limited, ends, spent_s) <= max(0.0, limit_s - spent_s)
+    arm = ends[0].arm
+    assert 0 <= Course((arm,), limited).seconds_left(ends, spent_s) <= max(0.0, limit_s - spent_s)
 
 
 @draws(40)

@@ -73,7 +73,8 @@ def wrong_field(error: ValidationError, where: str, listed: str, inside: str = "
     details = [
         detail
         for detail in details
-        if detail["type"] != "too_short" or not any(_inside(place, detail["loc"]) for place in places)
+        if detail["type"] != "too_short"
+        or not any(place != detail["loc"] == place[: len(detail["loc"])] for place in places)
     ]
     first = details[0]
     problem, expected = _words(first, listed)
@@ -86,10 +87,6 @@ def wrong_field(error: ValidationError, where: str, listed: str, inside: str = "
 def kind_of(value: object) -> str:
     """Kind of a JSON value, or a number itself. A message names the kind if it has no room for the value."""
     return _KINDS.get(type(value)) or repr(value)[:40]
-
-
-def _inside(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
-    return len(place) > len(outer) and place[: len(outer)] == outer
 
 
 def _path(detail: ErrorDetails) -> str:

@@ -412,7 +412,6 @@ class _Session(requests.Session):
         return body
 
     def _hold(self, size: int) -> None:
-        """Makes room for so many bytes."""
         if size > self._server.largest_mib << 20:
             raise PrometheusError(f"answered with more than {self._server.largest_mib} MiB")
         if size > _SMALL and not self._large and self._server.turns is not None:

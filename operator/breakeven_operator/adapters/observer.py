@@ -169,7 +169,11 @@ class Observer:
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=known.invalid,
             targets=readable,
-            unreadable_targets={**unread, **unmade, **_problems(targets)},
+            unreadable_targets={
+                **unread,
+                **unmade,
+                **{ref: problem for ref, one in targets.items() if (problem := problem_of(one)) is not None},
+            },
             annotated=annotated,
             makers=_by_owner(makers),
             pods=(in_namespaces := _by_namespace(pods)),
@@ -289,11 +293,6 @@ def _selector(manifest: Manifest) -> Manifest | None:
     if not selector:
         return None
     return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
-
-
-def _problems(targets: Mapping[Ref, Manifest]) -> dict[Ref, str]:
-    """The targets that exist and could not be read, and why."""
-    return {ref: problem for ref, one in targets.items() if (problem := problem_of(one)) is not None}
 
 
 def _by_namespace(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:

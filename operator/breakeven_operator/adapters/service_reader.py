@@ -64,7 +64,6 @@ class ServiceReader:
         return ReadServices(tuple(parsed.values()), tuple(invalid))
 
     def _parsed(self, manifest: Manifest) -> SpeculativeService | str:
-        """The service, or the rule that it breaks."""
         meta = manifest["metadata"]
         if (problem := problem_of(manifest)) is not None:
             return problem

@@ -49,7 +49,10 @@ def trimmed(resource: Resource, manifest: Manifest) -> Manifest | None:
     if resource == NODES:
         return _slim_node(manifest)
     if resource == CLAIMS:
-        return _slim_claim(manifest)
+        return {
+            "metadata": _some(manifest["metadata"], "namespace", "name", "uid", "resourceVersion"),
+            "spec": _some(manifest.get("spec") or {}, "accessModes"),
+        }
     meta = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
     return {**manifest, "metadata": meta}
 
@@ -138,14 +141,6 @@ def _slim_container(status: Mapping[str, Any]) -> Manifest:
             if last
             else {}
         ),
-    }
-
-
-def _slim_claim(claim: Manifest) -> Manifest:
-    """Who may mount it."""
-    return {
-        "metadata": _some(claim["metadata"], "namespace", "name", "uid", "resourceVersion"),
-        "spec": _some(claim.get("spec") or {}, "accessModes"),
     }
 
 

@@ -30,8 +30,6 @@ _ABREAST = 8
 
 
 class _Followed:
-    """One informer and its task, and what it keeps."""
-
     def __init__(
         self,
         cluster: WatchedCluster,

@@ -249,7 +249,7 @@ def _arm(
         style,
         _path(places),
         band,
-        "".join(_marker(style, *place) for place in points),
+        "".join(_path([(x + dx, y + dy) for dx, dy in _CORNERS[style](_MARKER)]) + "Z" for x, y in points),
         places[-1] if places else (0.0, 0.0),
         _break_even(curve, frame) if number else None,
     )
@@ -282,7 +282,3 @@ _CORNERS: Sequence[Callable[[float], Sequence[tuple[float, float]]]] = (
     lambda r: [(0, -r), (r / 2, 0), (0, r), (-r / 2, 0)],
 )
 """Corners of a marker about its middle, by style."""
-
-
-def _marker(style: int, x: float, y: float) -> str:
-    return _path([(x + dx, y + dy) for dx, dy in _CORNERS[style](_MARKER)]) + "Z"

@@ -260,7 +260,6 @@ class JobFollower:
         self.progress.arms[self.index] = self.progress.arms[self.index].replace(**changes)
 
     def _go_on(self, trial: TrialState) -> tuple[Action, ...]:
-        """Follow the Job while it runs."""
         progress, run, planned = self.progress, self.progress.transition.run, self.planned
         measuring = trial.stage is TrialStage.MEASURING
         if measuring:

@@ -99,11 +99,13 @@ def _succeeded(
     findings: Sequence[ArmFinding],
     fitted_json: str,
 ) -> tuple[Action, ...]:
-    """Actions that write the profile, its status and the end of the run."""
     run, best = transition.run, best_break_even(findings)
     good = [finding for finding in findings if finding.fit.points]
     missing = _missing(run, plan, good)
-    points, worst = sum(finding.fit.points for finding in good), worst_residual(good)
+    points, worst = (
+        sum(finding.fit.points for finding in good),
+        max((finding.fit.max_relative_error or 0.0 for finding in good), default=0.0),
+    )
     message = f"{counted(len(good), 'arm')}, {counted(points, 'point')}, worst residual {percent(worst)}"
     if missing:
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
@@ -131,7 +133,6 @@ def _succeeded(
 
 
 def _answer_events(transition: Transition, answers: Iterable[ArmAnswers]) -> tuple[Action, ...]:
-    """The events about arms that do not answer as no speculation does."""
     bad = {Reason.ANSWERS_DIFFER, Reason.ANSWERS_BROKEN}
     return tuple(
         EmitEvent(transition.ref, one.word, f"{one.arm}: {one.message}"[:1024], warning=True)
@@ -289,11 +290,6 @@ def complaints(findings: Sequence[ArmFinding]) -> str:
         if not one.fit.points
     )
     return f"no usable point of {lacking}{said}"
-
-
-def worst_residual(findings: Iterable[ArmFinding]) -> float:
-    """Largest relative error of the arms' laws at their points, as a share; 0 without any."""
-    return max((finding.fit.max_relative_error or 0.0 for finding in findings), default=0.0)
 
 
 def percent(share: float) -> str:

@@ -103,7 +103,7 @@ def _present(service: ServiceView, now: datetime) -> Iterator[str]:
 
 def why(service: ServiceView) -> Iterator[str]:
     """The operator's own sentence about its last decision."""
-    ready = _condition(service, "Ready") or {}
+    ready = next((one for one in service.conditions if one.get("type") == "Ready"), {})
     if said := sentence(service.decision.get("message") or ready.get("message")):
         yield said
 
@@ -185,10 +185,6 @@ def waits(service: ServiceView, now: datetime) -> Iterator[str]:
         planned = state.get("pointsPlanned")
         progress = f", {state.get('pointsDone') or 0} of {planned} points" if planned else ""
         yield f"A calibration: {state.get('run')}{progress}."
-
-
-def _condition(service: ServiceView, kind: str) -> Json | None:
-    return next((one for one in service.conditions if one.get("type") == kind), None)
 
 
 def _worrying(service: ServiceView) -> list[Json]:

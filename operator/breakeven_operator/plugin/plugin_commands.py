@@ -40,7 +40,6 @@ def _service_names(_context: click.Context, _parameter: click.Parameter, incompl
 
 
 def _of_cluster(command: _F) -> _F:
-    """The options that are passed on to kubectl."""
     for option in (
         click.option("--kubeconfig", metavar="FILE", help="As kubectl's."),
         click.option("--context", metavar="NAME", help="As kubectl's."),
@@ -51,7 +50,6 @@ def _of_cluster(command: _F) -> _F:
 
 
 def _of_change(command: _F) -> _F:
-    """The options of a verb that changes the service."""
     for option in (
         click.option(
             "-o", "--output", type=click.Choice(["yaml", "json"]), help="Of --dry-run=client; default: yaml."
@@ -411,7 +409,6 @@ def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
 
 
 def _profile_file(asked: Kubectl, service: ServiceView, name: str, folder: Path) -> Path:
-    """The profile as a file, as the library reads it."""
     file = folder / f"{name}.json"
     file.write_text(_profile_text(asked, service, name), encoding="utf-8")
     return file

@@ -76,30 +76,19 @@ def calibrated(
         due = DueRun(create, trigger).announced(refused)
     reason = found.reason if entry is not None else due.reason or found.reason
     message = f"{found.message}{failure_words(status)}{due.said}"
-    status = _with_findings(service, status, found, run, due)
-    # A run that is under way answers the request.
-    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
-    former = former_of(profiles, identity) if entry is None else None
-    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended, former)
-
-
-def _with_findings(
-    service: SpeculativeService,
-    status: CalibrationStatus,
-    found: InForce,
-    run: CalibrationRun | None,
-    due: DueRun,
-) -> CalibrationStatus:
-    entry, doubted = found.entry, due.trigger in DOUBTS
-    return status.replace(
+    status = status.replace(
         run=run.metadata.name if run else due.name or status.run,
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
         answers=answers_in_force(service.spec.candidates, entry),
-        doubts=0 if found.dispelled else status.doubts + doubted,
+        doubts=0 if found.dispelled else status.doubts + (due.trigger in DOUBTS),
         **progress_of(run),
     )
+    # A run that is under way answers the request.
+    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
+    former = former_of(profiles, identity) if entry is None else None
+    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended, former)
 
 
 _MAX_PAUSE_FACTOR = 16

@@ -21,7 +21,6 @@ from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import why_leave
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.case import Case, ServiceObservation
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
 from breakeven_operator.reconcile.steps import RolloutStep
@@ -52,8 +51,10 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
         try:
             if case.profile is not None:
                 decision, memory = choose(case, case.profile)
-            elif case.calibrated.former is not None:
-                (decision, memory), basis = leave_or_keep(case, case.calibrated.former), Basis.FORMER
+            elif (former := case.calibrated.former) is not None and former.profile is not None:
+                # By a profile that is not in force any more the arm in place is left for no speculation, or kept.
+                there = replace(case, calibrated=replace(case.calibrated, entry=former))
+                (decision, memory), basis = choose(there, former.profile, ()), Basis.FORMER
             elif case.first is not None and case.first.profile is not None:
                 # Laws of a past give figures to show. Nothing of them is remembered.
                 (decision, _), basis = choose(case, case.first.profile), Basis.PAST
@@ -107,12 +108,6 @@ def _onto_what_was_measured(verdict: Verdict, running: RunningArm) -> Verdict:
         f"the target runs the schedule {running.schedule} and another one was measured; {verdict.message}"
     )
     return Verdict(SWITCH, running.measured_instead, ClusterReason.ARM_UNMEASURED, message)
-
-
-def leave_or_keep(case: Case, former: ProfileEntry) -> tuple[Decision, MemoryStatus]:
-    """Ask the library by a profile that is not in force any more whether the arm in place is to be left for no speculation."""
-    assert former.profile is not None  # noqa: S101 - one that cannot be read is no former one
-    return choose(replace(case, calibrated=replace(case.calibrated, entry=former)), former.profile, ())
 
 
 def choose(
@@ -189,7 +184,6 @@ def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> Larges
 def _kept(
     case: Case, memory: DecisionMemory, running: Arm, advised: Arm | None, replicas: int
 ) -> MemoryStatus:
-    """The status' memory from the library's."""
     # Loads belong to the fleet: on other replicas tomorrow they are other loads of each.
     # A Switch clears the candidate; whether it is carried out is decided elsewhere, and until it is, the
     # wish stands: time and running arm in the status follow the target, not the wish.

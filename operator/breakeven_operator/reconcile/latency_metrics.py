@@ -183,7 +183,6 @@ def latencies_of(reading: LatencyReading | None, watched: WatchedPods, live: Liv
 
 
 def _wrong(counts: Mapping[float, float]) -> tuple[ClusterReason, str] | None:
-    """Why buckets make no histogram; None if they do."""
     before_s, before = 0.0, 0.0
     for edge_s, count in sorted(counts.items()):
         if not math.isfinite(count):

@@ -235,7 +235,6 @@ def _mixed(one: ReadPod, _: Look) -> Fault | None:
 
 
 def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
-    """Labels in which the series differ."""
     names = sorted({name for one in series for name in one})
     return [name for name in names if len({one.get(name) for one in series}) > 1]
 

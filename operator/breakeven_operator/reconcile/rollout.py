@@ -410,7 +410,6 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
 
 
 def _undone(context: RolloutContext, event: Event) -> RolloutStep:
-    """The change that was undone is over."""
     return RolloutStep(
         rollout=None,
         memory=context.memory.replace(last_switch_time=context.now),

@@ -153,7 +153,6 @@ def capacity_status(need: FleetNeed) -> CapacityStatus | None:
 
 
 def _sentence(need: FleetNeed) -> str:
-    """Which arm needs how many, and who scales."""
     who = (
         f"{need.scaled_by} scales the target, so the arm that needs fewest replicas is the one to run"
         if need.scaled_by is not None

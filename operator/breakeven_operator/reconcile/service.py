@@ -169,7 +169,6 @@ def _present(
     can: EngineLimits,
     now: datetime,
 ) -> Live:
-    """The present figures of the target, with its arrivals and its past."""
     live = read_service(observation.fleet, watched, service.spec.metrics_source, can, now)
     namespace, model_name, figures = watched.namespace, watched.model_name, live.figures
     if figures is not None:

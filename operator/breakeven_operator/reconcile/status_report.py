@@ -107,7 +107,6 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
 def _with_worth(
     status: SpeculativeServiceStatus, cycle: CycleFacts, gpu_price_per_hour: float | None
 ) -> SpeculativeServiceStatus:
-    """The status with what speculation has been worth up to this window."""
     memory = cycle.step.memory if status.memory is None else status.memory
     figures = cycle.live.figures if cycle.live is not None else None
     passed = inflight_time(status, memory.inflight_time, figures, cycle.now)

@@ -181,8 +181,6 @@ def time_text(known: Estimate) -> str:
 
 
 class _Signed(NamedTuple):
-    """A gain or a loss without its sign."""
-
     size: Estimate
     lost: bool
 

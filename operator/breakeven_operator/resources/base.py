@@ -264,10 +264,6 @@ def _read_if_it_fits(value: object, read: ValidatorFunctionWrapHandler) -> float
     return None if _is_number(value) and not fits(value) else read(_read_decimal(value))
 
 
-def _written(value: float) -> str | None:
-    return decimal_string(value) if fits(value) else None
-
-
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 
@@ -279,18 +275,10 @@ def computable(value: datetime) -> datetime:
     return min(max(value, _FIRST), _LAST).astimezone(UTC)
 
 
-def _whole_seconds(value: datetime) -> str:
-    return value.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _milliseconds(value: datetime) -> str:
-    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 # A float in Python, a decimal string in JSON: the API conventions allow no floats, and a client that re-encodes
 # 1.82 as 1.8200000000000001 would start a write loop.
 _IN_JSON = (
-    PlainSerializer(_written, return_type=str | None),
+    PlainSerializer(lambda value: decimal_string(value) if fits(value) else None, return_type=str | None),
     WithJsonSchema({"type": "string", "pattern": DECIMAL_PATTERN, "maxLength": 32}),
 )
 RequiredNumber = Annotated[float, BeforeValidator(_read_decimal), *_IN_JSON]
@@ -300,13 +288,11 @@ Number = Annotated[float, WrapValidator(_read_if_it_fits), *_IN_JSON]
 _MOST_LEARNED = 1e12
 
 
-def _as_far_as_any_fleet(value: float) -> float:
-    return min(max(value, -_MOST_LEARNED), _MOST_LEARNED)
-
-
 # An amount that a decision learns and computes on with. A person who edits a status may write one that no fleet reaches; a
 # sum with it would have no text that the schemas take.
-LearnedAmount = Annotated[RequiredNumber, AfterValidator(_as_far_as_any_fleet)]
+LearnedAmount = Annotated[
+    RequiredNumber, AfterValidator(lambda value: min(max(value, -_MOST_LEARNED), _MOST_LEARNED))
+]
 
 
 class Learned(StatusModel):
@@ -329,14 +315,16 @@ LEARNED = AfterValidator(_possible)
 Time = Annotated[
     AwareDatetime,
     AfterValidator(computable),
-    PlainSerializer(_whole_seconds, return_type=str),
+    PlainSerializer(lambda value: value.strftime("%Y-%m-%dT%H:%M:%SZ"), return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 32}),
 ]
 # Times that decisions are computed from: rounding to seconds would make a one-second window end early or late.
 Instant = Annotated[
     AwareDatetime,
     AfterValidator(computable),
-    PlainSerializer(_milliseconds, return_type=str),
+    PlainSerializer(
+        lambda value: value.isoformat(timespec="milliseconds").replace("+00:00", "Z"), return_type=str
+    ),
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 32}),
 ]
 

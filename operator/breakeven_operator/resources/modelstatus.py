@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from statistics import median
 from typing import Annotated
 
@@ -126,10 +126,6 @@ def _read(of: Callable[[ModelFacts], object]) -> Reading:
     return Reading(of)
 
 
-def _begin(facts: ModelFacts) -> datetime:
-    return facts.windows[0].time - timedelta(seconds=facts.windows[0].window_seconds)
-
-
 def typical(values: Iterable[float | None]) -> float | None:
     """The median of what is known."""
     known = [value for value in values if value is not None]
@@ -145,7 +141,11 @@ class ModelStatus(StatusModel):
     arm: ArmName | None = row(
         "The arm in place.", IN_NOTES, _read(lambda facts: facts.account.arm), Renewal.AT_ONCE
     )
-    since: Instant | None = row("Begin of the oldest window behind these figures.", IN_NOTES, _read(_begin))
+    since: Instant | None = row(
+        "Begin of the oldest window behind these figures.",
+        IN_NOTES,
+        _read(lambda facts: facts.windows[0].time - timedelta(seconds=facts.windows[0].window_seconds)),
+    )
     windows: int | None = row(
         "Windows behind them, none overlapping another.",
         IN_NOTES,

@@ -111,13 +111,10 @@ def _described(node: Mapping[str, Any], name: str) -> str:
     notes = []
     default = node.get("default")
     if default not in (None, {}):
-        notes.append(f"Default {_shown(default)} {unit}".rstrip() + ".")
+        shown = str(default).lower() if isinstance(default, bool) else default
+        notes.append(f"Default {shown} {unit}".rstrip() + ".")
     if node.get("type") == "integer" and "minimum" in node and "maximum" in node:
         notes.append(f"{node['minimum']} to {node['maximum']} {unit}".rstrip() + ".")
     if unit and not notes and unit not in text:
         notes.append(f"In {unit}.")
     return " ".join([text, *notes]).strip()
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,8 +6,7 @@ Facts of its controller, version 1.10: `status.currentPodHash` is the label of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from breakeven.serving.rolling import Strategy, stepwise_strategy
 from breakeven_operator.kinds import ARGO_ROLLOUTS, REPLICASETS
@@ -32,8 +31,10 @@ class ArgoRolloutKind(WorkloadKind):
         """Name of the ReplicaSet of the template that its controller saw last."""
         newest = (manifest.get("status") or {}).get("currentPodHash")
         own = (one for one in makers if owner_uid(one) == manifest["metadata"]["uid"])
-        found = (str(one["metadata"]["name"]) for one in own if newest and _hash(one) == newest)
-        return next(found, "")
+        for one in own:
+            if newest and str((one["metadata"].get("labels") or {}).get(_HASH, "")) == newest:
+                return str(one["metadata"]["name"])
+        return ""
 
     def held(self, manifest: Manifest) -> str | None:
         """See WorkloadKind.held."""
@@ -55,7 +56,8 @@ class ArgoRolloutKind(WorkloadKind):
             blue_green.get("prePromotionAnalysisRunStatus"),
             blue_green.get("postPromotionAnalysisRunStatus"),
         )
-        return "its analysis holds it" if any(map(_is_undecided, analyses)) else None
+        undecided = any(one is not None and one.get("status", "") in _UNDECIDED for one in analyses)
+        return "its analysis holds it" if undecided else None
 
     def aborted(self, manifest: Manifest) -> str | None:
         """See WorkloadKind.aborted."""
@@ -72,11 +74,3 @@ class ArgoRolloutKind(WorkloadKind):
 
 
 ARGO_ROLLOUT = ArgoRolloutKind()
-
-
-def _hash(replica_set: Manifest) -> str:
-    return str((replica_set["metadata"].get("labels") or {}).get(_HASH, ""))
-
-
-def _is_undecided(analysis: Mapping[str, Any] | None) -> bool:
-    return analysis is not None and analysis.get("status", "") in _UNDECIDED

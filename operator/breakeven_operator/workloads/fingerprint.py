@@ -166,7 +166,6 @@ def registry_digest(image_id: str) -> str | None:
 
 
 def _workers(workers: Workers) -> list[Any]:
-    """The number of pods that compute with the engine, and what they run."""
     containers = workers.pod_spec.get("containers") or []
     return [
         workers.number,

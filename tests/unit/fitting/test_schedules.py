@@ -57,7 +57,7 @@ def test_inside_its_points_a_schedule_is_its_points():
 )
 def test_beyond_its_points_a_schedule_goes_on_as_its_last_tier(laws, table, tax, last):
     found = fit_points(all_points(laws, table, tax=tax))
-    arm = next(fit.arm for fit in found.arms if fit.scheduled)
+    arm = next(fit.arm for fit in found.arms if fit.schedule)
     c1_s, c2_s = laws[last]
     expected = (c1_s + 199.0 * c2_s) * (1.0 + tax)
     prediction = found.predict(arm, concurrency=200)

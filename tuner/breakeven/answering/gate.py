@@ -273,7 +273,6 @@ def _gap_sum(answers: Sequence[JudgedTokens]) -> float:
 
 
 def _flaw_shares(given: AnswerSet) -> dict[str, float]:
-    """Share of flawed answers of each request."""
     found: dict[str, list[bool]] = {}
     for answer in given.answers:
         found.setdefault(answer.prompt, []).append(answer.flaw is not None)

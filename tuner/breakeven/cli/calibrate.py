@@ -184,7 +184,6 @@ def command(**options: Any) -> None:
 # One start of `breakeven calibrate`: the sweep of the engines, and what it prints.
 
 
-_SETTING = ("sweep", "model", "gpu")
 _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT s':>8} {'TPOT ms':>8} {'E':>6} {'requests':>9}"
 
 
@@ -303,16 +302,13 @@ class SweepRun:
         )
 
     def _settings(self) -> dict[str, Any]:
-        """Columns that are the same in all rows."""
         workload = self.sweep.workload
         return {"workload": workload.name or None, "gpu": self.gpu or None, "sweep": workload.identity}
 
     def _take_over(self, existing: list[Point]) -> None:
         """Go on from the points of these arms, workload, model and GPU. Points of other arms only help to choose loads."""
-        known = [name for name in _SETTING if name in self._constant]
-        here = [
-            point for point in existing if all(getattr(point, name) == self._constant[name] for name in known)
-        ]
+        known = {name: self._constant[name] for name in ("sweep", "model", "gpu") if name in self._constant}
+        here = [one for one in existing if all(getattr(one, name) == known[name] for name in known)]
         self.points = [
             point
             for point in here
@@ -325,10 +321,8 @@ class SweepRun:
         click.echo(f"{arm} is left out: {error}; the other arms go on", err=True)
 
     async def _keep(self, measured: Point) -> None:
-        arm = measured.arm
-        point = replace(
-            measured, schedule=self.schedules[arm], engine_version=self._versions[arm], **self._constant
-        )
+        schedule, version = self.schedules[measured.arm], self._versions[measured.arm]
+        point = replace(measured, schedule=schedule, engine_version=version, **self._constant)
         self.file.append(point)
         self.points.append(point)
         self._print(point)

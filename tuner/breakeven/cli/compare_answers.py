@@ -103,7 +103,6 @@ def command(
 
 
 def _document(found: GateFinding) -> dict[str, Any]:
-    """A finding as its JSON has it."""
     return {
         "arm": found.arm,
         "word": str(found.word),

@@ -202,7 +202,6 @@ def _write(past: KnownPast, output: Path) -> None:
 
 
 def _result(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | None) -> dict[str, Any]:
-    """The document of `--json`."""
     from breakeven.points.table import document
 
     return {

@@ -65,7 +65,7 @@ def _commands() -> dict[str, str]:
             (
                 (
                     "`accept_1` ... `accept_k`" if name == "accept" else f"`{name}`",
-                    _linked(_cell(column.meaning)),
+                    re.sub(r"(?<!\[)reason words?", r"[\g<0>](reasons.md)", _cell(column.meaning)),
                 )
                 for name, column in COLUMNS.items()
             ),
@@ -205,10 +205,6 @@ def _engine_sim() -> Iterator[str]:
 
 def _cell(text: str) -> str:
     return " ".join(text.replace("|", "&#124;").replace("<", "&lt;").split())
-
-
-def _linked(text: str) -> str:
-    return re.sub(r"(?<!\[)reason words?", r"[\g<0>](reasons.md)", text)
 
 
 def main(arguments: list[str], folder: Path | None = None) -> int:

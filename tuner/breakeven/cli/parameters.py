@@ -137,13 +137,9 @@ def read_numbers(_ctx: click.Context, param: click.Parameter, value: str | None)
         [part.strip() for part in text.split(";")] if ";" in text else re.split(r"\s*,\s*|\s+", text.strip())
     )
     try:
-        return tuple(_number(part) for part in parts)
+        return tuple(float(part[:-1]) / 100 if part.endswith("%") else float(part) for part in parts)
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not a comma-separated list of numbers") from error
-
-
-def _number(text: str) -> float:
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
 def read_survival(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, ...] | None:

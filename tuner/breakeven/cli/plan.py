@@ -39,7 +39,6 @@ _SECONDS = Number(min=0, max=86_400, min_open=True)
 
 
 def _read_range(_ctx: click.Context, _param: click.Parameter, value: Span | None) -> Span | None:
-    """A range of rates; wrong usage if it is empty, negative or infinite."""
     if value is not None and not 0 <= value[0] < value[1] < float("inf"):
         raise click.BadParameter(f"{value[0]:g} {value[1]:g} is no range", param_hint="--rps-range")
     return value

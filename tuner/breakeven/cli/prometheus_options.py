@@ -158,7 +158,6 @@ class AskedPrometheus(NamedTuple):
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Names the server in errors."""
         from breakeven.prometheus_queries import PrometheusError
 
         try:

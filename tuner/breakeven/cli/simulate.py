@@ -365,7 +365,7 @@ def _law_arms(
 
 def _of_profile(profile: Profile, named: Sequence[Arm], scheduled: Sequence[str]) -> list[Arm]:
     """The candidates of a profile: the named ones by drafter or method, else all measured ones."""
-    measured = [fit.arm for fit in profile.arms if fit.k > 0 and fit.measurements and not fit.scheduled]
+    measured = [fit.arm for fit in profile.arms if fit.k > 0 and fit.measurements and fit.schedule is None]
     if not named and not scheduled:
         return [fit.arm for fit in profile.arms if fit.k > 0 and fit.measurements]
     return [

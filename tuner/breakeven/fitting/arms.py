@@ -146,7 +146,14 @@ def with_lines(
         ttft_quantiles=_quantiles(own, "ttft_p{}_s", sd),
         tpot_quantiles=_quantiles(own, "tpot_p{}_s", sd),
         measurements=tuple(_measurement(one, mixed=fit.arm.adaptive) for one in own),
-        other_lengths=tuple(_elsewhere(one) for one in elsewhere),
+        other_lengths=tuple(
+            replace(
+                _measurement(one, mixed=True),
+                prompt_tokens=one.point.prompt_tokens,
+                output_tokens=one.point.output_tokens,
+            )
+            for one in elsewhere
+        ),
     )
 
 
@@ -221,7 +228,8 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
         per_step = tuple(float(x) for x in survival_per_step(survival, possible))
     drafted = [point.drafted_per_step for point in rows if point.drafted_per_step is not None]
     per_draft = float(np.mean(drafted)) if drafted else float(arm.k)
-    return Acceptance(e, bounds_of_e, per_step, per_draft, _text(rows), scatter)
+    text = " and ".join(sorted({point.text_source for point in rows if point.text_source}))[:200]
+    return Acceptance(e, bounds_of_e, per_step, per_draft, text or None, scatter)
 
 
 class _MeanAcceptance(NamedTuple):
@@ -250,12 +258,6 @@ def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
     return _MeanAcceptance(e, scatter / float(weights.sum()) ** 0.5, scatter, dof)
 
 
-def _text(rows: Sequence[Point]) -> str | None:
-    """Text on which acceptance was measured."""
-    texts = sorted({point.text_source for point in rows if point.text_source})
-    return " and ".join(texts)[:200] or None
-
-
 def _weighted_survival(arm: Arm, rows: Sequence[Point]) -> FloatArray | None:
     whole = [point for point in rows if len(point.accept) == arm.k]
     if not whole:
@@ -271,7 +273,6 @@ def lengths_of(used: Sequence[Observation]) -> Lengths:
 
 
 def _mean(used: Sequence[Observation], column: str) -> float | None:
-    """Mean of a column over the rows that have it."""
     values = [value for one in used if (value := getattr(one.point, column)) is not None]
     return float(np.mean(values)) if values else None
 
@@ -312,15 +313,6 @@ def _measurement(one: Observation, *, mixed: bool = False) -> Measurement:
         tokens_per_step=one.point.tokens_per_step if mixed else None,
         begun_s=one.point.begun_s,
         start=one.point.start,
-    )
-
-
-def _elsewhere(one: Observation) -> Measurement:
-    return replace(
-        _measurement(one),
-        tokens_per_step=one.point.tokens_per_step,
-        prompt_tokens=one.point.prompt_tokens,
-        output_tokens=one.point.output_tokens,
     )
 
 

@@ -9,12 +9,7 @@ from typing import NamedTuple
 
 from breakeven.laws.latency import mean_inflight_closed, others_met_at_constant_rate
 from breakeven.points.point import LoadMode, Point
-from breakeven.points.quality import (
-    emptied_a_long_queue,
-    few_generations,
-    reason_against,
-    shows_unanswered,
-)
+from breakeven.points.quality import emptied_a_long_queue, few_generations, reason_against, shows_unanswered
 from breakeven.reasons import Reason
 
 SAME_OUTPUT, SAME_PROMPT = 0.10, 0.25
@@ -99,7 +94,6 @@ def _waits_beyond(row: Observation, fewer: Observation) -> bool:
 
 
 def _alike(point: Point, other: Point) -> bool:
-    """Whether two rows have the same lengths, or name none."""
     pairs = (
         (point.output_tokens, other.output_tokens, SAME_OUTPUT),
         (point.prompt_tokens, other.prompt_tokens, SAME_PROMPT),

@@ -176,15 +176,17 @@ def fit_step_law(
     starts = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
     bent = _fitted(layout, sweeps, _BENT, starts)
     # A line with the same costs, not with those of another valley: rows of one length tell many of them no better.
-    unbent = np.where(_bends(layout), _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
+    at = np.arange(layout.size)
+    bends = (at >= layout.departures) | np.isin(at, [ENGINE.index(one) for one in _OF_BENDING])
+    unbent = np.where(bends, _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
     bending, (solved, scatter) = max(
-        (_BENT, bent),
-        (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))),
-        key=lambda one: one[1][1].evidence,
+        (_BENT, bent), (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))), key=lambda one: one[1][1].evidence
     )
     prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
     solved = _solve(layout, prior, sweeps, solved.figures, scatter, _SETTLED)
     of_rows = scatter.wider * scatter.of_rows(_errors(sweeps))
+    # Costs that rows leave nearly as wide as their prior.
+    left = np.sqrt(np.diag(solved.covariance) / np.diag(prior.covariance()))
     return StepLaw(
         families,
         layout.arms,
@@ -202,14 +204,8 @@ def fit_step_law(
             tuple(_blocks(sweeps).tolist()),
             scatter.wider * scatter.block if len(_tried_blocks(sweeps)) > 1 else 0.0,
         ),
-        _from_prior(layout, prior, solved.covariance),
+        tuple(one for one, share in zip(layout.costs_named, left, strict=False) if share > _OF_PRIOR),
     )
-
-
-def _from_prior(layout: Layout, prior: _Prior, covariance: FloatArray) -> tuple[str, ...]:
-    """The costs that rows leave nearly as wide as their prior."""
-    left = np.sqrt(np.diag(covariance) / np.diag(prior.covariance()))
-    return tuple(name for name, share in zip(layout.costs_named, left, strict=False) if share > _OF_PRIOR)
 
 
 def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
@@ -257,12 +253,6 @@ def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
 
 def _load(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> ImposedLoad:
     return arms[place[1]].rows[place[2]].point.load
-
-
-def _bends(layout: Layout) -> FloatArray:
-    """Whether each figure is about how steps bend, shape (figures,)."""
-    at = np.arange(layout.size)
-    return np.asarray((at >= layout.departures) | np.isin(at, [ENGINE.index(one) for one in _OF_BENDING]))
 
 
 def _fitted(

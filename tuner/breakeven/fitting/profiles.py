@@ -41,9 +41,7 @@ same two arms differed by 1.97x in a sweep of one after the other, and by 1.26x 
 
 
 def fit_points(
-    points: Sequence[Point],
-    confidence: float = 0.9,
-    provenance: Mapping[str, str] | None = None,
+    points: Sequence[Point], confidence: float = 0.9, provenance: Mapping[str, str] | None = None
 ) -> Profile:
     """Fit all points of one workload, GPU and model.
 
@@ -286,11 +284,7 @@ class _Compared(NamedTuple):
         """The arm's starts as a profile keeps them."""
         offsets = self.offsets.values()
         return ArmStarts(
-            len(offsets),
-            max(offsets) - min(offsets),
-            max(self.errors, default=0.0),
-            *self.drift,
-            self.beside,
+            len(offsets), max(offsets) - min(offsets), max(self.errors, default=0.0), *self.drift, self.beside
         )
 
 

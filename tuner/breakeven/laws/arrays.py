@@ -46,11 +46,3 @@ def probability(name: str, value: ArrayLike) -> FloatArray:
     if ((array < 0) | (array > 1)).any():
         raise ValueError(f"{name}: {value!r} is not a probability between 0 and 1")
     return array
-
-
-def survival_probabilities(survival: ArrayLike) -> FloatArray:
-    """Unconditional survival, positions on the last axis: within [0, 1], and none above the one before it."""
-    array = np.atleast_1d(probability("survival", survival))
-    if np.any(np.diff(array, axis=-1) > 1e-9):
-        raise ValueError(f"survival: {survival!r} rises with position; conditional rates are not survival")
-    return array

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from breakeven.laws.arrays import FloatArray, nonnegative, probability, survival_probabilities
+from breakeven.laws.arrays import FloatArray, nonnegative, probability
 from breakeven.methods import LOOKUP_METHODS
 
 MODEL_DECAY = 0.02
@@ -90,7 +90,9 @@ def default_decay(method: str) -> float:
 
 def checked_survival(survival: ArrayLike) -> FloatArray:
     """Survival as a float vector of shape (k,), of at least one known position."""
-    s = survival_probabilities(survival)
+    s = np.atleast_1d(probability("survival", survival))
+    if np.any(np.diff(s, axis=-1) > 1e-9):
+        raise ValueError(f"survival: {survival!r} rises with position; conditional rates are not survival")
     if s.ndim != 1 or s.size == 0 or np.any(np.isnan(s)):
         raise ValueError(f"survival: {survival!r} is not a list of at least one known position")
     return s

@@ -380,10 +380,7 @@ class Together(NamedTuple):
         spread = Demand(tiers, *(np.asarray(value)[..., None] for value in demand[1:]))
         steps = _steps(wide, spread, number)
         return cls(
-            steps.step_s,
-            steps.decode_s[..., 1:],
-            reading(wide, spread, number),
-            np.asarray(costs.request_s),
+            steps.step_s, steps.decode_s[..., 1:], reading(wide, spread, number), np.asarray(costs.request_s)
         )
 
     @property
@@ -438,7 +435,6 @@ class Together(NamedTuple):
         return self._answering(rps, served, _Settled(q, work_s, number, prompt_s, ttft_s))
 
     def _answering(self, rps: FloatArray, served: Served, settled: _Settled) -> Answering:
-        """The mean times with their sensitivities to the steps."""
         q, work_s, number, prompt_s, ttft_s = settled
         decode_s, slope, decoding = served.latency_s - ttft_s, number.slope, number.decoding
         # A slower step among i moves P at i and above; for requests that come in groups, part of it is taken back at i + 1.
@@ -535,7 +531,6 @@ def _relative(whole: FloatArray, slopes: Sequence[FloatArray]) -> tuple[FloatArr
 
 
 def _from_zero(values: FloatArray) -> FloatArray:
-    """The values with a 0 before the first."""
     return np.concatenate([np.zeros_like(values[..., :1]), values], axis=-1)
 
 

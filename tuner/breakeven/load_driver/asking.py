@@ -111,7 +111,6 @@ def _request(prompt: GatePrompt, tokens: int) -> tuple[str, dict[str, Any]]:
 
 
 def _choice(document: object) -> Mapping[str, Any]:
-    """The only choice of an answer."""
     choices = document.get("choices") if isinstance(document, Mapping) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise EngineError("the answer has no choice; expected one")

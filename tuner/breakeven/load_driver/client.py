@@ -23,9 +23,8 @@ from breakeven.load_driver.sampling import Sampling
 _TAIL_BYTES = 8192
 # A real page of metrics has 60 to 300 kB; it is read while load is generated.
 _LARGEST_PAGE_MIB = 8
-_TOKENS_EVENT = (
-    b'"finish_reason"'  # in every event that carries output, and not in the last one with the usage
-)
+# In every event that carries output, and not in the last one with the usage.
+_TOKENS_EVENT = b'"finish_reason"'
 # A chat's first event names the role and has no output.
 _ROLE_EVENT = b'"role"'
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.load_driver.design import (
@@ -198,8 +199,7 @@ class Course:
         return SweepStep(step.load, *means, step.warmup_s, step.window_s, longest_s, number=0, total=0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Chosen(NamedTuple):
     """The next load, the arm for which it was chosen, and its window if it was bought."""
 
     arm: Arm

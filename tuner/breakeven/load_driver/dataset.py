@@ -121,16 +121,11 @@ def _request(line: str, where: str) -> RecordedRequest:
     category = found.get("category")
     if category is not None and not isinstance(category, str):
         raise InputError(f"{where}, category", "no text", "a name such as coding")
-    tokens = _output_tokens(found.get("output_tokens"), f"{where}, output_tokens")
+    tokens = found.get("output_tokens")
+    if tokens is not None and (type(tokens) is not int or not 1 <= tokens <= MOST_TOKENS):
+        expected = f"a whole number from 1 to {MOST_TOKENS}"
+        raise InputError(f"{where}, output_tokens", "no number of tokens", expected)
     return RecordedRequest(asked, tokens, category)
-
-
-def _output_tokens(value: Any, where: str) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TOKENS:
-        raise InputError(where, "no number of tokens", f"a whole number from 1 to {MOST_TOKENS}")
-    return value
 
 
 def _chat(messages: Any, where: str) -> Chat:

@@ -196,7 +196,7 @@ def carries(settings: SweepSettings, measured: Sequence[Point], load: ImposedLoa
     """Whether an arm of these points is measured at a load: a rate is below its saturation, as far as that is known."""
     ends = line_of_ends(measured)
     most = settings.highest_utilisation * (1 + SAME_RATE) * ends.saturation_rps if ends else math.inf
-    return load.rps is None or (load.rps <= most and load.rps < _saturated_rps(measured))
+    return load.rps is None or (load.rps <= most and load.rps < saturated_rps(measured))
 
 
 def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[float, ...]:
@@ -210,11 +210,9 @@ def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[f
     for share in shares:
         wanted = float(share) * ends.saturation_rps
         near = min(settings.reference_rps, key=lambda rate: abs(rate - wanted), default=wanted)
-        if abs(near - wanted) > step / 2 * ends.saturation_rps or near in rates:
-            near = wanted
-        rates.append(
-            near if near <= settings.highest_utilisation * ends.saturation_rps * (1 + SAME_RATE) else wanted
-        )
+        far = abs(near - wanted) > step / 2 * ends.saturation_rps
+        beyond = near > settings.highest_utilisation * ends.saturation_rps * (1 + SAME_RATE)
+        rates.append(wanted if far or beyond or near in rates else near)
     return tuple(sorted(rates))
 
 
@@ -226,21 +224,21 @@ def next_step(
     The window is shortened to what is left of the time if need be.
     """
     for clients in (1, settings.max_concurrency):
-        if not any(_is_end(point, clients) for point in measured):
+        closed = [point.load.clients for point in measured if point.load.clients is not None]
+        # Any greater number of clients than one will do as the ceiling.
+        if not any((count > 1) == (clients > 1) for count in closed):
             return step_at(settings, measured, ImposedLoad(LoadMode.CLOSED, clients), spent_s)
     if (usable := _usable(measured)) >= settings.loads:
         return Finished(complete=True, reason=f"all {settings.loads} loads measured")
     if len(measured) >= settings.loads + settings.extra_attempts:
         return Finished(complete=False, reason=f"{usable} usable points after {len(measured)} attempts")
     line, rates = line_through(measured), planned_rates(settings, measured)
-    rate = _furthest(settings, rates, measured) if line and rates else None
-    if rate is None:
-        reason = (
-            "no load left below saturation"
-            if line
-            else "latency does not grow with the number in flight: no rate to aim at"
-        )
+    if line is None:
+        reason = "latency does not grow with the number in flight: no rate to aim at"
         return Finished(complete=False, reason=reason)
+    rate = _furthest(settings, rates, measured) if rates else None
+    if rate is None:
+        return Finished(complete=False, reason="no load left below saturation")
     return step_at(settings, measured, ImposedLoad(settings.arrivals, rate), spent_s)
 
 
@@ -268,15 +266,7 @@ def closing_step(
     step = step_at(settings, measured, repeated.load, spent_s)
     if isinstance(step, Finished):
         return None
-    place = (
-        next(at for at, point in enumerate(before, start=1) if point is repeated) if before else step.number
-    )
-    return replace(step, number=place)
-
-
-def _is_end(point: Point, clients: int) -> bool:
-    """The point is the closed-loop end of the sweep: alone, or with any greater number of clients."""
-    return point.load.clients is not None and (point.load.clients > 1) == (clients > 1)
+    return replace(step, number=[*before].index(repeated) + 1) if before else step
 
 
 def _usable(measured: Sequence[Point]) -> int:
@@ -287,7 +277,7 @@ def _usable(measured: Sequence[Point]) -> int:
 def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequence[Point]) -> float | None:
     """The planned rate furthest from all measured ones; once they are used up, the middle of the widest gap."""
     done = [point.load.rps for point in measured if point.load.rps is not None]
-    bound = _saturated_rps(measured)
+    bound = saturated_rps(measured)
     occupied = [0.0, *done, rates[-1] / settings.highest_utilisation]
     left = [
         rate
@@ -304,7 +294,7 @@ def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequenc
     return middle if width > 2 * SAME_RATE * edges[-1] else None
 
 
-def _saturated_rps(measured: Sequence[Point]) -> float:
+def saturated_rps(measured: Sequence[Point]) -> float:
     """The lowest rate (1/s) at which the arm was seen saturated; infinite if it was not."""
     saturated = (
         point.load.rps
@@ -354,15 +344,13 @@ def step_at(
     return replace(step, window_s=min(settings.point_seconds, left_s), longest_s=min(step.longest_s, left_s))
 
 
-def seconds_left(settings: SweepSettings, measured: Sequence[Point], spent_s: float = 0.0) -> float:
-    """Estimate of the time to the end of the sweep, from how long the windows so far really took."""
-    windows = [(point.window_s or 0.0) for point in measured if point.load.rps is not None] or [
-        (point.window_s or 0.0) for point in measured
-    ]
-    window_s = sum(windows) / len(windows) if windows else settings.point_seconds
+def seconds_left(settings: SweepSettings, measured: Sequence[Point]) -> float:
+    """Estimate of the time to the end of a sweep without a limit, from how long the windows so far really took."""
+    windows = [point for point in measured if point.load.rps is not None] or measured
+    taken_s = sum(point.window_s or 0.0 for point in windows)
+    window_s = taken_s / len(windows) if windows else settings.point_seconds
     line = line_through(measured)
     middle_s = line.latency_s(0.5 * line.saturation_rps) if line else 0.0
     per_point_s = window_s + max(settings.warmup_seconds, middle_s) + middle_s
     loads = first_half(settings.loads) if settings.halved else settings.loads
-    left_s = max(0, loads - _usable(measured)) * per_point_s
-    return left_s if settings.max_seconds is None else max(0.0, min(left_s, settings.max_seconds - spent_s))
+    return max(0, loads - _usable(measured)) * per_point_s

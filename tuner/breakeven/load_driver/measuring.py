@@ -252,11 +252,11 @@ class _Phases:
         """Return when the window should end; True if it should because requests pile up without bound."""
         begun_s = time.monotonic()
         await self.scrape()
-        expected = (
-            self.step.inflight if self.step.inflight is not None else float(self.step.load.clients or 1)
-        )
+        clients, least = self.step.load.clients or 1, self.precision.least_requests
+        expected = clients if self.step.inflight is None else self.step.inflight
         bound = max(4 * expected, expected + 50)
-        least = max(self.precision.least_requests, self._generations())
+        # All clients' requests are replaced often enough for the point to show a ceiling.
+        least = max(least, math.ceil(FEWEST_GENERATIONS * clients)) if clients > 1 else least
         looks = 0
         while not self.traffic.failing:
             waited_s = time.monotonic() - begun_s
@@ -274,11 +274,6 @@ class _Phases:
             left_s = self.step.window_s - waited_s
             await asyncio.sleep(min(_CHECK_S, left_s) if left_s > 0 else 0.05)
         return False
-
-    def _generations(self) -> int:
-        """Number of requests that replaces all clients' requests often enough for the point to show a ceiling."""
-        clients = self.step.load.clients or 1
-        return math.ceil(FEWEST_GENERATIONS * clients) if clients > 1 else 0
 
     def _precise(self, begun_s: float) -> bool:
         """Whether the requests answered without a gap since the window's begin tell the mean precisely enough.

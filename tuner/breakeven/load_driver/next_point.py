@@ -62,11 +62,6 @@ class Purchase:
         """GPU time (s) of the point, its warm-up and its last answers included, without a start."""
         return self.warmup_s + self.window_s + self.latency_s
 
-    @property
-    def cost_s(self) -> float:
-        """GPU time (s) of the point and the start before it."""
-        return self.startup_s + self.measuring_s
-
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
@@ -99,8 +94,11 @@ def next_point(
     wanted = [offer for arm in _startable(state) for offer in _offers(state, arm)]
     offers = _affordable(state, wanted, left_s)
     if not offers:
-        late = bool(_startable(state)) and left_s < math.inf
-        return Finished(complete=False, reason=_why_nothing(state, left_s), out_of_time=late)
+        if not _startable(state):
+            return Finished(complete=False, reason=f"every arm has {question.settings.loads} points")
+        late = left_s < math.inf
+        reason = f"nothing more fits into {left_s:.0f} s" if late else "no load is left"
+        return Finished(complete=False, reason=reason, out_of_time=late)
     gains = [_gain_per_second(state, pairs, offer) for offer in offers]
     # Rounded, so that the last bits of a sum do not choose between offers that are equally good.
     best = max(range(len(offers)), key=lambda i: (float(f"{gains[i]:.9g}"), -i))
@@ -110,7 +108,6 @@ def next_point(
 
 
 def _startable(state: Knowledge) -> list[int]:
-    """Arms that may have another point."""
     question = state.question
     most = question.settings.loads + question.settings.extra_attempts
     return [
@@ -199,15 +196,10 @@ def _rates(state: Knowledge, arm: int) -> list[ImposedLoad]:
 
 
 def _unmeasured(state: Knowledge, arm: int, loads: Sequence[ImposedLoad]) -> list[ImposedLoad]:
-    done = [point.load for point in state.measured[arm]]
-    return [
-        load
-        for load in loads
-        if not any(
-            load.mode == other.mode and abs(load.value - other.value) <= SAME_RATE * load.value
-            for other in done
-        )
-    ]
+    def same(load: ImposedLoad, other: ImposedLoad) -> bool:
+        return load.mode == other.mode and abs(load.value - other.value) <= SAME_RATE * load.value
+
+    return [load for load in loads if not any(same(load, point.load) for point in state.measured[arm])]
 
 
 def _clients(settings: SweepSettings) -> list[ImposedLoad]:
@@ -302,12 +294,6 @@ def imagined(step: Purchase) -> Point:
 def some_schedule(arm: Arm) -> str | None:
     """A column `schedule` by which a point is one of this arm."""
     return (ADAPTIVE if arm.adaptive else f"1-:{arm.k}") if arm.scheduled else None
-
-
-def _why_nothing(state: Knowledge, left_s: float) -> str:
-    if not _startable(state):
-        return f"every arm has {state.question.settings.loads} points"
-    return "no load is left" if left_s == math.inf else f"nothing more fits into {left_s:.0f} s"
 
 
 # Expected loss of the recommended arm against its rivals, per expected load.

@@ -11,10 +11,9 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.fitting.observations import observe, ramp_share_of
 from breakeven.load_driver.beliefs import Belief, Latency, Seen, after_points, before_any_point
-from breakeven.load_driver.design import SweepSettings, of_the_sweep
+from breakeven.load_driver.design import SweepSettings, of_the_sweep, saturated_rps
 from breakeven.planning.evaluation import TRUSTED_UTILISATION
 from breakeven.points.point import Point
-from breakeven.reasons import Reason
 
 FEWEST_POINTS, FEWEST_POINTS_OF_A_BEND = 3, 5
 """Usable points that an arm is given before its place among the others counts: for a line, and for a law that bends."""
@@ -141,10 +140,7 @@ def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
         usable.append(len(used))
         met.append(tuple(one.others for one in used))
     belief = after_points(before_any_point(arms, question.lone_s), seen)
-    ceilings = tuple(
-        min((p.load.rps for p in points if _saturated(p) and p.load.rps), default=math.inf)
-        for points in by_arm
-    )
+    ceilings = tuple(saturated_rps(points) for points in by_arm)
     state = Knowledge(question, belief, by_arm, tuple(usable), tuple(met), ceilings)
     capacity_rps = 1.0 / belief.c2_s(state.in_question[0])
     rates = question.expected_rps or tuple(share * capacity_rps for share in EXPECTED_SHARES)
@@ -152,7 +148,3 @@ def known_from(question: Question, measured: Sequence[Point]) -> Knowledge:
         tuple(belief.at_rps(arm, rate, ceiling) for rate in rates) for arm, ceiling in enumerate(ceilings)
     )
     return replace(state, rates=rates, latencies=latencies)
-
-
-def _saturated(point: Point) -> bool:
-    return bool({Reason.SATURATED_POINT, Reason.PREEMPTING} & set(point.flags))

@@ -37,69 +37,25 @@ _FIRST_TOKEN_ID = 256
 _LAST_TOKEN_ID = 999
 
 _SUBJECTS = (
-    "the old engineer",
-    "a young doctor",
-    "our neighbour",
-    "the whole committee",
-    "every student",
-    "the night train",
-    "a quiet river",
-    "the second report",
-    "my grandmother",
-    "this small company",
-    "the city council",
-    "a careful reader",
-    "the first winter",
-    "their new machine",
-    "the market",
+    "the old engineer", "a young doctor", "our neighbour", "the whole committee", "every student",
+    "the night train", "a quiet river", "the second report", "my grandmother", "this small company",
+    "the city council", "a careful reader", "the first winter", "their new machine", "the market",
     "an honest answer",
-)
+)  # fmt: skip
 _VERBS = (
-    "explained",
-    "remembered",
-    "carried",
-    "followed",
-    "measured",
-    "described",
-    "changed",
-    "opened",
-    "questioned",
-    "repaired",
-    "collected",
-    "crossed",
-    "promised",
-    "compared",
-    "finished",
-    "considered",
-)
+    "explained", "remembered", "carried", "followed", "measured", "described", "changed", "opened",
+    "questioned", "repaired", "collected", "crossed", "promised", "compared", "finished", "considered",
+)  # fmt: skip
 _OBJECTS = (
-    "the long road to the harbour",
-    "a box of letters",
-    "the results of the last year",
-    "three different plans",
-    "the garden behind the house",
-    "a simple rule",
-    "the price of bread",
-    "the map on the wall",
-    "an unexpected visitor",
-    "the work of many hands",
-    "the sound of the rain",
-    "a page of numbers",
-    "the oldest bridge",
-    "a better question",
-    "the story from the beginning",
+    "the long road to the harbour", "a box of letters", "the results of the last year",
+    "three different plans", "the garden behind the house", "a simple rule", "the price of bread",
+    "the map on the wall", "an unexpected visitor", "the work of many hands", "the sound of the rain",
+    "a page of numbers", "the oldest bridge", "a better question", "the story from the beginning",
     "what everybody had seen",
-)
+)  # fmt: skip
 _LINKS = (
-    "because",
-    "although",
-    "while",
-    "before",
-    "after",
-    "so that",
-    "and later",
-    "but then",
-)
+    "because", "although", "while", "before", "after", "so that", "and later", "but then",
+)  # fmt: skip
 
 
 class Prompts(Protocol):

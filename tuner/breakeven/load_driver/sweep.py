@@ -197,7 +197,9 @@ class _Run:
     async def trial(self, arm: Arm) -> Trial:
         """The requests of an arm's points."""
         if arm not in self._trials:
-            self._trials[arm] = await _trial(self.engines[arm], self.sweep, arm)
+            workload, prompts = self.sweep.workload, self.sweep.prompts or self.sweep.workload.prompts()
+            prompts = prompts or await sized_prose(self.engines[arm], workload)
+            self._trials[arm] = Trial(arm, prompts, workload.answers(), self.sweep.precision)
         return self._trials[arm]
 
     async def measure(
@@ -367,13 +369,6 @@ def _middle_rate(own: Mapping[Arm, Sequence[Point]]) -> list[float]:
     shared = {point.load for point in own[NO_SPECULATION]} & faster
     rates = sorted(load.rps for load in shared if load.rps)
     return rates[len(rates) // 2 :][:1]
-
-
-async def _trial(client: EngineClient, sweep: Sweep, arm: Arm) -> Trial:
-    """The requests of an arm's points."""
-    workload = sweep.workload
-    prompts = sweep.prompts or workload.prompts() or await sized_prose(client, workload)
-    return Trial(arm, prompts, workload.answers(), sweep.precision)
 
 
 async def check_arm(client: EngineClient, arm: Arm) -> None:

@@ -110,7 +110,7 @@ def summarise(
     lag = np.array([record.sent_s - record.scheduled_s for record in sent])
     output = np.array([record.output_tokens for record in complete], dtype=float)
     streaming_s = np.array([(record.done_s or 0.0) - (record.first_token_s or 0.0) for record in complete])
-    following = np.maximum(output - 1, 1)
+    following, steps = np.maximum(output - 1, 1), sum(record.steps for record in complete)
     finished = [record for record in records if record.complete and start_s <= (record.done_s or 0.0) < end_s]
     return WindowStatistics(
         seconds=seconds,
@@ -119,7 +119,7 @@ def summarise(
         offered_rps=len(sent) / seconds,
         achieved_rps=len(finished) / seconds,
         mean_inflight=mean_inflight(records, start_s, end_s),
-        others_met=_others_met(complete),
+        others_met=sum(record.others_met for record in complete) / steps if steps else None,
         latency=_spread([record.latency_s for record in complete]),
         ttft=_spread([(record.first_token_s or 0.0) - record.sent_s for record in complete]),
         tpot=replace(_spread(streaming_s / following), mean_s=float(streaming_s.sum() / following.sum())),
@@ -153,11 +153,6 @@ def relative_error(
     edges = [len(sent) * index // BATCHES for index in range(BATCHES + 1)]
     means = np.array([unexplained[first:last].mean() for first, last in pairwise(edges)])
     return float(np.std(means, ddof=1) / math.sqrt(BATCHES) / latency.mean())
-
-
-def _others_met(records: Sequence[RequestRecord]) -> float | None:
-    steps = sum(record.steps for record in records)
-    return sum(record.others_met for record in records) / steps if steps else None
 
 
 def _spread(values: Sequence[float] | FloatArray) -> Spread:

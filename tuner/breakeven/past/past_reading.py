@@ -186,7 +186,6 @@ def _found(server: PastServer, asked: AskedPast) -> tuple[EngineSeries, TimeGrid
 def _chunk(
     server: PastServer, engines: EngineSeries, grid: TimeGrid, progress: Callable[[float], None]
 ) -> tuple[tuple[PodCourse, ...], dict[tuple[str, str], PodFacts]]:
-    """Courses and facts of a part of the past."""
     asked = questions(engines, grid.step_s)
     answers = []
     for number, (stat, promql) in enumerate(asked.items()):
@@ -236,7 +235,6 @@ class _Gathered:
 
 
 def _is_there(one: PodCourse) -> bool:
-    """Whether a pod has a sample at the last time."""
     running = one.values(GAUGES[0])
     return running is not None and not math.isnan(running[-1])
 

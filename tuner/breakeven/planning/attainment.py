@@ -86,11 +86,13 @@ class Histogram:
         if not self.requests > 0.0:
             return Estimate()
         above = bisect_left(self.edges_s, limit_s)
-        exact = self.edges_s[above] == limit_s
-        low = self.counts[above] if exact else self.counts[above - 1] if above else 0.0
+        low_s, before = (self.edges_s[above - 1], self.counts[above - 1]) if above else (0.0, 0.0)
+        low = self.counts[above] if self.edges_s[above] == limit_s else before
         lower, _ = _wilson(low / self.requests, self.requests)
         _, upper = _wilson(self.counts[above] / self.requests, self.requests)
-        return Estimate(self._interpolated(limit_s, above) / self.requests, lower, upper)
+        # The last bucket has no upper end: its requests count as missed.
+        part = (limit_s - low_s) / (self.edges_s[above] - low_s)
+        return Estimate((before + part * (self.counts[above] - before)) / self.requests, lower, upper)
 
     def quantile(self, share: float) -> Estimate:
         """Latency (s) that a share of requests kept, in (0, 1); nothing without requests.
@@ -115,12 +117,6 @@ class Histogram:
         low_s, before = (self.edges_s[i - 1], self.counts[i - 1]) if i else (0.0, 0.0)
         inside = self.counts[i] - before
         return low_s + (self.edges_s[i] - low_s) * ((rank - before) / inside if inside > 0.0 else 1.0)
-
-    def _interpolated(self, limit_s: float, above: int) -> float:
-        low_s, before = (self.edges_s[above - 1], self.counts[above - 1]) if above else (0.0, 0.0)
-        # The last bucket has no upper end: its requests count as missed.
-        part = (limit_s - low_s) / (self.edges_s[above] - low_s)
-        return before + part * (self.counts[above] - before)
 
 
 def _wilson(share: float, requests: float) -> tuple[float, float]:

@@ -62,12 +62,6 @@ class Capacity:
     upper_rps: float | None
     limit: CapacityLimit
 
-    @property
-    def bounds_rps(self) -> Bounds | None:
-        """Both bounds; None where both are open."""
-        ends = (self.lower_rps, self.upper_rps)
-        return None if ends == (None, None) else ends
-
 
 def capacity(
     profile: Profile,
@@ -153,10 +147,7 @@ def _room(profile: Profile, arm: Arm, max_num_seqs: int | None) -> _Room | None:
     measured = profile.arm(arm).kv_requests if profile.measured(arm) else None
     rooms = [
         _Room(max(int(requests), 1), limit)
-        for requests, limit in (
-            (max_num_seqs, CapacityLimit.MAX_NUM_SEQS),
-            (measured, CapacityLimit.KV_POOL),
-        )
+        for requests, limit in ((max_num_seqs, CapacityLimit.MAX_NUM_SEQS), (measured, CapacityLimit.KV_POOL))
         if requests is not None
     ]
     return min(rooms, default=None)
@@ -164,8 +155,6 @@ def _room(profile: Profile, arm: Arm, max_num_seqs: int | None) -> _Room | None:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedArm:
-    """One arm under one set of conditions and objectives."""
-
     profile: Profile
     arm: Arm
     curve: Curve

@@ -22,23 +22,11 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
-from breakeven.planning.expected_saving import (
-    ArmSaving,
-    FittedLaw,
-    SavingDecision,
-    Stakes,
-    decide_by_saving,
-)
+from breakeven.planning.expected_saving import ArmSaving, FittedLaw, SavingDecision, Stakes, decide_by_saving
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.planning.objective import tail_factor
-from breakeven.planning.observed_load import (
-    AVERAGED_S,
-    LiveAcceptance,
-    Load,
-    live_conditions,
-    share_of_steps,
-)
+from breakeven.planning.observed_load import AVERAGED_S, LiveAcceptance, Load, live_conditions, share_of_steps
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.surprise import LASTS_S, LargestRate
@@ -203,11 +191,9 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     if known is not None:
         moved = known.moved(load.tokens_per_step, load.survival, weight)
     else:
-        before = live_conditions(profile, load, memory.seen)(running).tokens_per_step
-        if before is None:
-            before = next((fit.tokens_per_step for fit in profile.arms if fit.arm == running), None)
-        if before is None:
-            before = load.tokens_per_step
+        calibrated = next((fit.tokens_per_step for fit in profile.arms if fit.arm == running), None)
+        before = live_conditions(profile, load, memory.seen)(running).tokens_per_step or calibrated
+        before = before or load.tokens_per_step
         # The step from a calibration, or from another draft length, to traffic does not count as scatter of traffic.
         e = before + share_of_steps(weight, load.tokens_per_step, before) * (load.tokens_per_step - before)
         moved = LiveAcceptance(running, e, load.survival)
@@ -254,9 +240,9 @@ class _Asked:
         now_s = self.now.now_s
         running, wanted, advised = self.now.memory.running, self._wanted(), self.now.memory.advised
         if wanted == running and self.now.load.idle:
-            return self.now.held(Reason.NO_LOAD, replace(after, candidate=None, candidate_since_s=None))
+            return self.now.held(Reason.NO_LOAD, after)
         if wanted in {advised or running, NO_SPECULATION}:
-            return self._now(wanted, replace(after, candidate=None, candidate_since_s=None))
+            return self._now(wanted, after)
         # Of the arm that is advised no time counts for another one.
         awaited = self.now.memory.candidate != (advised or NO_SPECULATION)
         since_s = self.now.memory.candidate_since_s if awaited else None
@@ -264,7 +250,9 @@ class _Asked:
         since_s = now_s if since_s is None else min(since_s, now_s)
         last_s = self.now.memory.last_switch_s
         rolled_s = -math.inf if last_s is None else min(last_s, now_s)
-        rested_s = rolled_s + self._rest_s(after)
+        # No arm is entered within a day of a roll if requests have had to wait within a day.
+        day_s, stood_s = self.now.policy.day_s, after.backlog.stood_s
+        rested_s = rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
         cooled_s = max(rolled_s + self.now.policy.cooldown_s, rested_s)
         dwelt_s = since_s + self.now.policy.dwell_s
         due_s = dwelt_s if wanted == running else max(cooled_s, dwelt_s)
@@ -277,16 +265,17 @@ class _Asked:
         if now_s < cooled_s and any(
             one.arm == NO_SPECULATION and one.surely_net > 0.0 for one in self.found.options
         ):
-            return self._switch(NO_SPECULATION, waiting)
+            return self._now(NO_SPECULATION, waiting)
         reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
         return self._said(Action.HOLD, wanted, reason, waiting, due_s)
 
     def _now(self, wanted: Arm, after: DecisionMemory) -> Decision:
         """The decision that nothing holds back."""
-        if wanted != self.now.memory.running:
-            return self._switch(wanted, after)
         kept = replace(after, candidate=None, candidate_since_s=None)
-        return self._said(Action.STAY, wanted, self._why_stay(), kept)
+        if wanted == self.now.memory.running:
+            return self._said(Action.STAY, wanted, self._why_stay(), kept)
+        kept = replace(kept, running=wanted, last_switch_s=self.now.now_s)
+        return self._said(Action.SWITCH, wanted, self._why_switch(wanted), kept)
 
     def _wanted(self) -> Arm:
         """The arm that needs fewest replicas, if they follow the load; else the arm that saves most."""
@@ -298,19 +287,8 @@ class _Asked:
             return self.now.fewest.arm
         return self.found.arm if self.found.arm in self.now.fewest.no_more_than(running) else running
 
-    def _switch(self, to: Arm, after: DecisionMemory) -> Decision:
-        kept = replace(
-            after, running=to, last_switch_s=self.now.now_s, candidate=None, candidate_since_s=None
-        )
-        return self._said(Action.SWITCH, to, self._why_switch(to), kept)
-
     def _said(
-        self,
-        action: Action,
-        about: Arm,
-        reason: Reason,
-        memory: DecisionMemory,
-        until_s: float | None = None,
+        self, action: Action, about: Arm, reason: Reason, memory: DecisionMemory, until_s: float | None = None
     ) -> Decision:
         running, options = self.now.memory.running, self.found.options
         considered = next((one for one in options if one.arm == about), None) or self._best_other()
@@ -333,11 +311,6 @@ class _Asked:
     def _best_other(self) -> ArmSaving | None:
         return max(self.found.options, key=lambda one: one.surely_net, default=None)
 
-    def _rest_s(self, after: DecisionMemory) -> float:
-        """Time (s) after a roll in which no arm is entered because requests have had to wait."""
-        day_s, stood_s = self.now.policy.day_s, after.backlog.stood_s
-        return day_s if stood_s is not None and 0.0 <= self.now.now_s - stood_s < day_s else 0.0
-
     def _presses(self, wanted: Arm, *, rested: bool) -> bool:
         """Whether measurements, not expectations, require this arm at once.
 
@@ -350,11 +323,11 @@ class _Asked:
     def _shortens_queue(self, arm: Arm) -> bool:
         """Whether an arm carries so much more than the running one that an hour makes up for the replicas away in a roll."""
         policy = self.now.policy
-        here, there = (self._carries(one) for one in (self.now.memory.running, arm))
+        here, there = (
+            float(self._law(one).table.saturations(self._likeliest(one))[0])
+            for one in (self.now.memory.running, arm)
+        )
         return (there - here) * LASTS_S > here * policy.roll_seconds
-
-    def _carries(self, arm: Arm) -> float:
-        return float(self._law(arm).table.saturations(self._likeliest(arm))[0])
 
     def _likeliest(self, arm: Arm) -> FloatArray:
         """The most likely factors on C1 and C2 of an arm, shape (1, 2)."""
@@ -399,19 +372,14 @@ class _Asked:
         return self._why_left() if to == NO_SPECULATION else Reason.GAIN_ABOVE_THRESHOLD
 
     def _why_left(self) -> Reason:
-        """Reason for which speculation ends."""
         running = self.now.memory.running
-        if self._fell(running):
+        live, calibrated = self._law(running).tokens_per_step, self._law(running).calibrated_tokens_per_step
+        if live is not None and calibrated is not None and live < _FALLEN * calibrated:
             return Reason.ACCEPTANCE_COLLAPSED
         if self._never_pays(running):
             return Reason.NEVER_PAYS
         spared = next(one.gross_now for one in self.found.options if one.arm == NO_SPECULATION)
         return Reason.BEYOND_BREAK_EVEN if spared > 0.0 else Reason.PEAK_AHEAD
-
-    def _fell(self, arm: Arm) -> bool:
-        """Whether far fewer drafts are accepted than when the arm was calibrated."""
-        live, calibrated = self._law(arm).tokens_per_step, self._law(arm).calibrated_tokens_per_step
-        return live is not None and calibrated is not None and live < _FALLEN * calibrated
 
     def _never_pays(self, arm: Arm) -> bool:
         """Whether an arm is slower than no speculation alone and among others, under the present conditions."""
@@ -432,8 +400,7 @@ class _Asked:
     def _why_without(self, best: ArmSaving) -> Reason:
         """Reason for which no speculative arm is entered, not even the best one."""
         if best.gross <= 0.0:
-            others = [one.arm for one in self.found.options]
-            if all(map(self._never_pays, others)):
+            if all(self._never_pays(one.arm) for one in self.found.options):
                 return Reason.NEVER_PAYS
             return Reason.PEAK_AHEAD if best.gross_now > 0.0 else Reason.BEYOND_BREAK_EVEN
         if best.gross <= best.least:

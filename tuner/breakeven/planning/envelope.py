@@ -33,10 +33,6 @@ def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]
     low, high = rps_range
     if not 0 <= low < high:
         raise ValueError(f"load range {low!r} to {high!r} is empty or negative")
-    return tuple(_scan(curves, low, high))
-
-
-def _scan(curves: Sequence[tuple[Arm, Curve]], low: float, high: float) -> list[Stretch]:
     last = int(np.argmax([curve.saturation_rps for _, curve in curves]))
 
     def fastest(rps: FloatArray) -> NDArray[np.intp]:
@@ -59,5 +55,4 @@ def _scan(curves: Sequence[tuple[Arm, Curve]], low: float, high: float) -> list[
             left, right = (middle, right) if stays else (left, middle)
         stretches.append(Stretch(start, right, curves[leaders[index - 1]][0]))
         start = right
-    stretches.append(Stretch(start, high, curves[leaders[-1]][0]))
-    return stretches
+    return (*stretches, Stretch(start, high, curves[leaders[-1]][0]))

@@ -125,7 +125,10 @@ class ArmEvaluation:
     @property
     def capacity_ci_rps(self) -> Bounds | None:
         """The capacity's bounds (1/s); None if both are open."""
-        return self.capacity.bounds_rps if self.capacity is not None else None
+        ends = (
+            (self.capacity.lower_rps, self.capacity.upper_rps) if self.capacity is not None else (None, None)
+        )
+        return None if ends == (None, None) else ends
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -224,8 +227,6 @@ def evaluate_live(
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """Answers of a profile to one question, for every arm under the same conditions."""
-
     profile: Profile
     question: LoadQuestion
     comparable: frozenset[Arm]

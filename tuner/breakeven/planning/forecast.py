@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +59,8 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
     starts = [now_s - horizon_s, *(now_s - day * _DAY_S for day in range(1, days + 1))]
     places = [(bisect_right(past.end_s, at_s), bisect_right(past.end_s, at_s + horizon_s)) for at_s in starts]
     # A gap of hours is no load: a span of which less than half is known is left out.
-    step_s = _step_s(past.end_s)
+    # The shortest distance of the rates in time, because gaps make others longer.
+    step_s = float(np.diff(past.end_s).min()) if len(past.end_s) > 1 else _DAY_S
     half = 0.5 * horizon_s / step_s
     places = [
         (first, last)
@@ -79,12 +79,6 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
         min(now_s - first_s, len(past.end_s) * step_s),
         (_lasting(now_rps, means, horizon_s), *map(tuple, means.tolist())),
     )
-
-
-def _step_s(end_s: Sequence[float]) -> float:
-    """Distance of the rates in time (s): the shortest one, because gaps make others longer."""
-    distances = np.diff(end_s)
-    return float(distances.min()) if len(distances) else _DAY_S
 
 
 def _lasting(now_rps: float, means: FloatArray, horizon_s: float) -> tuple[float, ...]:

@@ -187,7 +187,6 @@ def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s:
 
 
 def _bounded(covariance: FloatArray) -> FloatArray:
-    """A covariance whose standard deviations are at most `_NOTHING_KNOWN_SD`."""
     sd = np.sqrt(np.diag(covariance))
     share = np.minimum(1.0, _NOTHING_KNOWN_SD / np.maximum(sd, 1e-9))
     return np.asarray(covariance * np.outer(share, share))

@@ -98,7 +98,6 @@ class Slo:
         return at.latency_s is not None and any(one.value is None for one in self._limits(at))
 
     def _limits(self, at: Prediction) -> tuple[_Limit, ...]:
-        """The limits that are set, each with the figure it is about."""
         everything = (
             ("E2E", "latency_s", at.latency_s, self.e2e_s),
             ("TTFT", "ttft_s", at.ttft_s, self.ttft_s),
@@ -166,8 +165,4 @@ def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> Obje
         slo.worst_ratio(profile.predict_along(arm, curve, LoadPoint(others=float(n)), quantile=slo.quantile))
         for n in others
     ]
-    return ObjectiveStrain(
-        others,
-        np.array(worst),
-        np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)),
-    )
+    return ObjectiveStrain(others, np.array(worst), np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)))

@@ -296,9 +296,7 @@ def _side_by_side(
 ) -> _Comparison | None:
     """The arms compared in blocks in which both served; None without any."""
     found = _stream(
-        (logs[0] - logs[1])[both],
-        (arms[0].variance + arms[1].variance)[both],
-        (doubts[0] + doubts[1])[both],
+        (logs[0] - logs[1])[both], (arms[0].variance + arms[1].variance)[both], (doubts[0] + doubts[1])[both]
     )
     if found is None:
         return None

@@ -85,7 +85,6 @@ def step_view(
 
 
 def _measured(profile: Profile, family: str) -> dict[int, ArmFit]:
-    """Fits of the measured draft lengths of a method, by draft length; at least one."""
     measured = {
         fit.k: fit
         for fit in profile.arms
@@ -133,9 +132,7 @@ def _tokens_per_step(
     longest = max(measured)
     if not 1 <= at_longest <= longest + 1:
         raise InputError(
-            "--tokens-per-step",
-            f"{at_longest:g} at draft length {longest}",
-            f"1 to {longest + 1}",
+            "--tokens-per-step", f"{at_longest:g} at draft length {longest}", f"1 to {longest + 1}"
         )
     there = measured[longest].tokens_per_step
     if there is None or there <= 1:

@@ -65,7 +65,6 @@ def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions
         conditions.prompt_tokens or profile.lengths.prompt_tokens,
         conditions.output_tokens or profile.lengths.output_tokens,
     )
-    convertible = e is not None and not arm.scheduled and math.isfinite(e)
     return WhatItTakes(
         most_tokens_per_step=arm.k + 1.0,
         tokens_per_step=Turn(
@@ -76,7 +75,7 @@ def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions
                 [[e + (arm.k + 1.0 - e) * share for share in (0.25, 0.5, 0.75, 1.0)]],
             ),
         )
-        if convertible and e is not None
+        if e is not None and not arm.scheduled and math.isfinite(e)
         else None,
         rps=Turn(
             rps,

@@ -46,7 +46,6 @@ def saving_text(one: ArmSaving, decision: Decision, confidence: float) -> str:
 
 
 def _saving_bounds(one: ArmSaving, confidence: float) -> str:
-    """The bounds of a saving, in the unit of its figure."""
     taken, found = 1.0 - one.share, one.percent(confidence)
     least, most = (None if end is None else 1.0 - end / 100.0 for end in (found.upper, found.lower))
     if taken > MANY_TIMES:
@@ -148,13 +147,11 @@ def _unmeasured(decision: Decision) -> str:
 
 
 def _saves(decision: Decision) -> str:
-    """Saving of the arm in question over the loads to come."""
     considered = decision.considered
     return "" if considered is None else saving_text(considered, decision, decision.confidence)
 
 
 def _rolled(decision: Decision) -> str:
-    """Cost of the roll, in time of serving."""
     if decision.considered is None or not decision.load.rps or not decision.load.latency_s:
         return ""
     served_s = decision.considered.roll_cost / (decision.load.rps * decision.load.latency_s)
@@ -162,15 +159,9 @@ def _rolled(decision: Decision) -> str:
 
 
 def _gains(decision: Decision) -> str:
-    next_best = decision.alternative
-    running = decision.running
-    rest = (
-        f"; next best {spoken(next_best.arm)}: {fixed(100 * next_best.share)} %"
-        if next_best is not None
-        else ""
-    )
-    if next_best is not None and next_best.arm == NO_SPECULATION and running == NO_SPECULATION:
-        rest = ""
+    rest = ""
+    if (best := decision.alternative) is not None:
+        rest = f"; next best {spoken(best.arm)}: {fixed(100 * best.share)} %"
     return f"{_saves(decision)}{_rolled(decision)}{rest}"
 
 
@@ -190,11 +181,6 @@ def _collapsed(decision: Decision) -> str:
         f"it makes {standing.tokens_per_step:.2f} tokens per step{beside}; a new calibration that shows a gain brings it "
         "back"
     )
-
-
-def _fewer(decision: Decision) -> str:
-    fewest = decision.fewest
-    return fewest.sentence if fewest is not None else decision.reason.meaning
 
 
 def _violated(decision: Decision) -> str:
@@ -253,24 +239,13 @@ def _stays(decision: Decision) -> str:
     return f"{_saves(decision)}: {spoken(decision.running)} stays"
 
 
-def _below(decision: Decision) -> str:
-    policy = decision.policy
-    return f"{_saves(decision)}, which is less than the required {fixed(100 * policy.min_gain)} %"
-
-
-def _roll(decision: Decision) -> str:
-    return f"{_saves(decision)}, and the roll costs as much:{_rolled(decision).removeprefix(' after a roll that costs')}"
-
-
 def _risk(decision: Decision) -> str:
+    considered = decision.considered
+    carries = f"{figure(considered.carries_rps)} rps" if considered is not None else "less"
     return (
-        f"{_saves(decision)}, but it carries {_carries(decision)}: a jump of the load would cost more than "
+        f"{_saves(decision)}, but it carries {carries}: a jump of the load would cost more than "
         f"{fixed(100 * decision.policy.risk)} % of ten days' request time, and what speculation has saved so far"
     )
-
-
-def _carries(decision: Decision) -> str:
-    return f"{figure(decision.considered.carries_rps)} rps" if decision.considered is not None else "less"
 
 
 def _peak(decision: Decision) -> str:
@@ -299,18 +274,10 @@ def _dwelling(decision: Decision) -> str:
     return f"{_saves(decision)}; {follows} when that has been so for {duration_text(dwell_s)}"
 
 
-def _wide(decision: Decision) -> str:
-    return f"{_saves(decision)}, which the roll and the doubt about the fit outweigh; more calibration points would narrow it"
-
-
 def _not_measured(decision: Decision) -> str:
     arms = decision.evaluations.left_out
     why = f" ({one})" if (one := next(iter(arms.values()), None)) is not None else ""
     return f"nothing is known of {', '.join(map(spoken, arms)) or 'the arm'}{why}; recalibrate"
-
-
-def _idle(decision: Decision) -> str:
-    return f"no request in the last {duration_text(decision.load.window_s)}: nothing to decide on"
 
 
 _SAME = 0.05
@@ -321,19 +288,27 @@ _EXPLANATIONS: dict[Reason, Callable[[Decision], str]] = {
     Reason.BEYOND_BREAK_EVEN: _beyond,
     Reason.ACCEPTANCE_COLLAPSED: _collapsed,
     Reason.NEVER_PAYS: lambda _: "it is slower at every load; only a new calibration can bring it back",
-    Reason.FEWER_REPLICAS: _fewer,
+    Reason.FEWER_REPLICAS: lambda one: one.fewest.sentence if one.fewest is not None else one.reason.meaning,
     Reason.SLO_VIOLATED: _violated,
     Reason.ENTERED_SATURATION: _entered_saturation,
     Reason.SATURATED: _saturated,
     Reason.BELOW_BREAK_EVEN: _stays,
     Reason.ALREADY_BEST: _stays,
-    Reason.GAIN_BELOW_THRESHOLD: _below,
-    Reason.ROLL_NOT_WORTH_IT: _roll,
+    Reason.GAIN_BELOW_THRESHOLD: lambda one: (
+        f"{_saves(one)}, which is less than the required {fixed(100 * one.policy.min_gain)} %"
+    ),
+    Reason.ROLL_NOT_WORTH_IT: lambda one: (
+        f"{_saves(one)}, and the roll costs as much:{_rolled(one).removeprefix(' after a roll that costs')}"
+    ),
     Reason.RISK_TOO_HIGH: _risk,
     Reason.PEAK_AHEAD: _peak,
     Reason.COOLING_DOWN: _cooling,
     Reason.DWELLING: _dwelling,
-    Reason.WIDE_BOUNDS: _wide,
+    Reason.WIDE_BOUNDS: lambda one: (
+        f"{_saves(one)}, which the roll and the doubt about the fit outweigh; more calibration points would narrow it"
+    ),
     Reason.NOT_MEASURED: _not_measured,
-    Reason.NO_LOAD: _idle,
+    Reason.NO_LOAD: lambda one: (
+        f"no request in the last {duration_text(one.load.window_s)}: nothing to decide on"
+    ),
 }

@@ -161,7 +161,6 @@ def _one_wave(point: Point) -> bool:
 
 
 def _contradicts_little(point: Point) -> bool:
-    """Whether rate, latency and requests in flight of a whole run cannot all be true."""
     if point.windowed:
         # The driver that cut the window knows its edges, and has already allowed for a short window.
         return False

@@ -66,7 +66,6 @@ def point(fields: Mapping[str, str | float], origin: Origin, *, decimal_comma: b
 def _number(
     column: PointColumn, value: str | float, where: str, *, decimal_comma: bool = False
 ) -> float | None:
-    """The value; None if it is missing."""
     if not isinstance(value, str):
         column.check(float(value), where, f"{value:g}")
         return float(value)
@@ -192,7 +191,6 @@ def _survival(
 
 
 def _check_order(row: Point, columns: list[str]) -> None:
-    """Refuse quantiles of one figure that fall."""
     given = [(name, value) for name in columns if (value := getattr(row, name)) is not None]
     for (low, below), (high, above) in itertools.pairwise(given):
         if above < below * 0.999:

@@ -91,7 +91,9 @@ def _rows(text: str, delimiter: str, source: str) -> list[NumberedRow]:
 
 
 def _columns(header: list[str], where: str) -> list[str]:
-    names = [name.strip().lower() if _known(name.strip().lower()) else name.strip() for name in header]
+    names = [name.strip() for name in header]
+    known = {*NUMBERS, *TEXTS, *(low for name in names if ACCEPT.fullmatch(low := name.lower()))}
+    names = [name.lower() if name.lower() in known else name for name in names]
     seen: set[str] = set()
     for name in names:
         if name and name in seen:
@@ -106,10 +108,6 @@ def _columns(header: list[str], where: str) -> list[str]:
             f"{where}, columns concurrency and request_rate_rps", "neither column", "the one that was imposed"
         )
     return names
-
-
-def _known(name: str) -> bool:
-    return name in NUMBERS or name in TEXTS or ACCEPT.fullmatch(name) is not None
 
 
 def document(point: Point) -> dict[str, float | str | None]:

@@ -86,12 +86,12 @@ class Comparison:
     c2_ratio: float
     c2_ratio_ci: Bounds | None
     verdict: PaysWhere
-    break_even_rps: float | None
-    break_even_ci_rps: Bounds | None
-    break_even_concurrency: float | None
-    break_even_beyond_range: bool
     saturated: bool
     against_saturated: bool
+    break_even_rps: float | None = None
+    break_even_ci_rps: Bounds | None = None
+    break_even_concurrency: float | None = None
+    break_even_beyond_range: bool = False
     pays_rps: tuple[Span, ...] = ()
     side_by_side: bool = False
 
@@ -120,11 +120,7 @@ class Speedups(NamedTuple):
 
 
 def compare_curves(
-    arm: JudgedCurve,
-    against: JudgedCurve,
-    load: LoadPoint,
-    confidence: float,
-    rps_range: Span | None = None,
+    arm: JudgedCurve, against: JudgedCurve, load: LoadPoint, confidence: float, rps_range: Span | None = None
 ) -> Comparison:
     """Compare two curves at a load: a rate compares at equal rate, a concurrency at equal concurrency.
 
@@ -167,16 +163,7 @@ def _at_every_load(
     t = _t(judged, other, confidence)
     measured = _common_range(judged, other)
     c1_ratio, c2_ratio = judged.line.c1_s / other.line.c1_s, judged.line.c2_s / other.line.c2_s
-    verdict = pays_where(c1_ratio, c2_ratio)
-    crossing = _break_even(judged, other, verdict, t, measured)
-    verdict = crossing.verdict
-    # A verdict is about a range: the band must hold at all its loads at once, whereas bounds of a speedup hold at one.
-    over_range = band_quantile(confidence, min(judged.dof, other.dof))
-    grid = np.linspace(*(rps_range or measured), _GRID)
-    lower, upper = _band(judged, other, grid, over_range)
-    if not np.any((lower > 1.0) | (upper < 1.0)):
-        verdict = PaysWhere.TIE if verdict is PaysWhere.TIE else PaysWhere.UNCERTAIN
-    return Comparison(
+    found = Comparison(
         arm=arm.arm,
         against=against.arm,
         speedup=None,
@@ -185,33 +172,32 @@ def _at_every_load(
         c1_ratio_ci=_line_ratio_ci(judged, other, 0, t),
         c2_ratio=c2_ratio,
         c2_ratio_ci=_line_ratio_ci(judged, other, 1, t),
-        verdict=verdict,
-        break_even_rps=crossing.rps,
-        break_even_ci_rps=crossing.ci_rps,
-        break_even_concurrency=crossing.concurrency,
-        break_even_beyond_range=crossing.beyond,
+        verdict=pays_where(c1_ratio, c2_ratio),
         saturated=True,
         against_saturated=True,
-        pays_rps=crossing.pays_rps,
     )
+    found = _with_break_even(found, judged, other, t, measured)
+    # A verdict is about a range: the band must hold at all its loads at once, whereas bounds of a speedup hold at one.
+    over_range = band_quantile(confidence, min(judged.dof, other.dof))
+    grid = np.linspace(*(rps_range or measured), _GRID)
+    lower, upper = _band(judged, other, grid, over_range)
+    sure = np.any((lower > 1.0) | (upper < 1.0))
+    return found if sure or found.verdict is PaysWhere.TIE else replace(found, verdict=PaysWhere.UNCERTAIN)
 
 
 def _t(judged: Curve, other: Curve, confidence: float) -> float:
-    """Student t at the degrees of freedom of both."""
     return t_quantile(confidence, min(judged.dof, other.dof))
 
 
 def _common_range(judged: Curve, other: Curve) -> Span:
     """Range of rates in which both arms were measured, and both have a steady state."""
-    ends = [[_rate_among(curve, others) for others in curve.others_range] for curve in (judged, other)]
+    ends = [
+        [others / curve.loop_latency_s(others, closed=False) for others in curve.others_range]
+        for curve in (judged, other)
+    ]
     high = min(ends[0][1], ends[1][1])
     low = min(max(ends[0][0], ends[1][0]), 0.999 * high)
     return low, max(high, 1e-9)
-
-
-def _rate_among(curve: Curve, others: float) -> float:
-    """The rate (1/s) at which so many others are met."""
-    return others / curve.loop_latency_s(others, closed=False)
 
 
 def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:
@@ -294,41 +280,32 @@ def _line_ratio_ci(judged: Curve, other: Curve, part: Literal[0, 1], t: float) -
     return bounds_around(mine[2] / theirs[2], t * float(np.hypot(shared, own)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Crossing:
-    verdict: PaysWhere
-    rps: float | None = None
-    ci_rps: Bounds | None = None
-    concurrency: float | None = None
-    beyond: bool = False
-    pays_rps: tuple[Span, ...] = ()
-
-
-def _break_even(judged: Curve, other: Curve, verdict: PaysWhere, t: float, measured: Span) -> _Crossing:
-    """The crossing of two curves, with bounds at which the band of the speedup touches 1."""
+def _with_break_even(found: Comparison, judged: Curve, other: Curve, t: float, measured: Span) -> Comparison:
+    """The comparison with the crossing of its curves, with bounds at which the band of the speedup touches 1."""
     # Somewhat below the lowest measured rate the laws still hold, because C1 is an intercept.
     slack = 0.25 * (measured[1] - measured[0])
     grid = np.linspace(max(measured[0] - slack, 0.0), RANGE_TOLERANCE * measured[1], _GRID)
     last = 0.999 * min(judged.saturation_rps, other.saturation_rps)
     grid = grid[grid < last]
     if grid.size < 2:
-        return _Crossing(verdict)
+        return found
     gain = _ratios(judged, other, grid)
     changes = np.nonzero(np.diff(np.sign(gain - 1.0)) != 0)[0]
     if not changes.size:
-        within = PaysWhere.ALWAYS if gain[0] > 1.0 else PaysWhere.NEVER
-        beyond = verdict in (PaysWhere.BELOW, PaysWhere.ABOVE)
-        return _Crossing(verdict if beyond else within, beyond=beyond)
+        if found.verdict in (PaysWhere.BELOW, PaysWhere.ABOVE):
+            return replace(found, break_even_beyond_range=True)
+        return replace(found, verdict=PaysWhere.ALWAYS if gain[0] > 1.0 else PaysWhere.NEVER)
     # Noise can make two curves cross more than once; the last crossing limits the load.
     at = int(changes[-1])
     falling = bool(gain[at] > 1.0)
     rps = _crossed(judged, other, (float(grid[at]), float(grid[at + 1])), falling=falling)
     band = _band(judged, other, grid, t)
-    return _Crossing(
-        PaysWhere.BELOW if falling else PaysWhere.ABOVE,
-        rps,
-        _touching(grid, *band),
-        rps * judged.at_rps(rps) + 1.0,
+    return replace(
+        found,
+        verdict=PaysWhere.BELOW if falling else PaysWhere.ABOVE,
+        break_even_rps=rps,
+        break_even_ci_rps=_touching(grid, *band),
+        break_even_concurrency=rps * judged.at_rps(rps) + 1.0,
         pays_rps=_paying(judged, other, grid, *band),
     )
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.profile.document import Profile
-from breakeven.profile.fits import ArmFit
 from breakeven.profile.operating_conditions import Conditions
 
 _ROOM = 1.05
@@ -32,8 +31,7 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
         InputError: impossible conditions.
     """
     fit = profile.arm(arm)
-    curve = profile.curve(arm, conditions)
-    if rps < curve.saturation_rps:
+    if rps < profile.curve(arm, conditions).saturation_rps:
         return profile
     ceiling = fit.measured_saturation_rps
     raised = replace(
@@ -43,17 +41,13 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
         ),
         saturation_rps=max(fit.saturation_rps or 0.0, _ROOM * rps),
     )
-    found = _with(profile, raised)
+    found = replace(profile, arms=tuple(raised if one.arm == arm else one for one in profile.arms))
     if not np.isnan(found.curve(arm, conditions).at_rps(rps)):
         return found
     for _ in range(_ROUNDS):
         promised_s = found.curve(arm, conditions).loop_latency_s(rps * latency_s, closed=False)
         found = with_steps_times(found, arm, latency_s / promised_s)
     return found
-
-
-def _with(profile: Profile, fit: ArmFit) -> Profile:
-    return replace(profile, arms=tuple(fit if one.arm == fit.arm else one for one in profile.arms))
 
 
 def with_steps_times(profile: Profile, arm: Arm, factor: float) -> Profile:

@@ -23,13 +23,7 @@ from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
 from breakeven.profile.fits import ArmFit, Lengths, MeasuredDrafter, drafters_of
 from breakeven.profile.operating_conditions import Conditions, compared_lengths
-from breakeven.profile.predictions import (
-    LoadPoint,
-    Prediction,
-    at_quantile,
-    predict_on,
-    refuse_unmeasured,
-)
+from breakeven.profile.predictions import LoadPoint, Prediction, at_quantile, predict_on, refuse_unmeasured
 from breakeven.profile.step_curves import step_curve
 from breakeven.profile.step_fit import EngineStarts, StepCostFound, StepLaw
 
@@ -68,7 +62,14 @@ class Profile:
             shown = "no schema" if found is None else f"schema {str(found)[:60]!r}"
             raise InputError(where, shown, f"a profile written by `breakeven fit` (schema {SCHEMA})")
         check_sizes(document, "", where)
-        profile = _validated(document, where)
+        from pydantic import ValidationError  # noqa: PLC0415
+
+        try:
+            profile: Profile = _adapter().validate_json(json.dumps(document), strict=True)
+        except ValidationError as error:
+            raise wrong_field(error, where, "`breakeven fit` writes") from None
+        except ValueError as error:
+            raise InputError(where, str(error), "what `breakeven fit` writes") from error
         check(profile.confidence, profile.arms, profile.steps, where)
         return profile
 
@@ -171,15 +172,14 @@ class Profile:
 
         With a quantile in place of the means, what was not measured stays a mean and is named.
         """
-        fit = self.arm(arm) if self.measured(arm) else None
         found = predict_on(arm, curve, load, confidence or self.confidence)
         if quantile is None:
             return found
         met = load.others_met(load.on(curve).others, found.latency_ci_s)
         # At the lengths at which the arm was measured, whatever is asked for.
-        measured_s = math.nan
-        if fit is not None:
-            closed = load.concurrency is not None
+        fit, measured_s = None, math.nan
+        if self.measured(arm):
+            fit, closed = self.arm(arm), load.concurrency is not None
             measured_s = self.measured_curve(fit).loop_latency_s(met.value or 0.0, closed=closed)
         return at_quantile(found, quantile, met, fit, measured_s, confidence or self.confidence)
 
@@ -259,15 +259,3 @@ def _adapter() -> Any:
     from pydantic import TypeAdapter  # noqa: PLC0415  not needed to use a profile that was just fitted
 
     return TypeAdapter(Profile)
-
-
-def _validated(document: object, where: str) -> Profile:
-    from pydantic import ValidationError  # noqa: PLC0415
-
-    try:
-        profile: Profile = _adapter().validate_json(json.dumps(document), strict=True)
-    except ValidationError as error:
-        raise wrong_field(error, where, "`breakeven fit` writes") from None
-    except ValueError as error:
-        raise InputError(where, str(error), "what `breakeven fit` writes") from error
-    return profile

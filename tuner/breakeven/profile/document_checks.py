@@ -10,7 +10,7 @@ from breakeven.arm import ADAPTIVE
 from breakeven.errors import InputError
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.mixture import checked_survival
-from breakeven.profile.fits import ArmFit, LineFit, Measurement, drafters_of
+from breakeven.profile.fits import ArmFit, LineFit, drafters_of
 from breakeven.profile.step_fit import StepLaw
 from breakeven.profile.step_form import LARGEST_MISS, Gaps
 from breakeven.tiers import Schedule
@@ -35,12 +35,7 @@ def check_sizes(value: object, path: str, where: str) -> None:
         )
 
 
-def check(
-    confidence: float,
-    arms: Sequence[ArmFit],
-    steps: StepLaw | None,
-    where: str,
-) -> None:
+def check(confidence: float, arms: Sequence[ArmFit], steps: StepLaw | None, where: str) -> None:
     """Refuse impossible arms, coefficients, covariances and rows, by the JSON path of the first fault."""
     if not 0 < confidence < 1:
         raise InputError(f"{where}: confidence", f"{confidence:g}", "a share between 0 and 1")
@@ -70,7 +65,10 @@ def _check_arm(fit: ArmFit, place: str) -> None:
     ):
         raise InputError(f"{place}.schedule", f"a draft length above k = {fit.k}", "none above it")
     _check_laws(fit, place)
-    _check_rows(fit, f"{place}.measurements")
+    for number, row in enumerate(fit.measurements):
+        if not (row.others >= 0 and row.latency_s >= _LEAST and row.rps >= _LEAST):
+            found = f"{place}.measurements[{number}]"
+            raise InputError(found, "an impossible row", "a load and a latency above 0")
     if fit.acceptance is not None and not 1.0 <= fit.acceptance.tokens_per_step <= fit.k + 1.0 + _ROUNDING:
         raise InputError(f"{place}.acceptance.tokens_per_step", "an impossible figure", "1 to k + 1")
     lengths = (fit.lengths.prompt_tokens, fit.lengths.output_tokens)
@@ -104,16 +102,6 @@ def _check_line(law: LineFit, place: str) -> None:
     symmetric = abs(v12 - v21) <= _ROUNDING * common + 1e-300
     if v1 < 0 or v2 < 0 or not symmetric or abs(v12) > (1.0 + _ROUNDING) * common or law.dof < 0:
         raise InputError(f"{place}.covariance", "no covariance", "a symmetric, positive matrix")
-
-
-def _check_rows(fit: ArmFit, place: str) -> None:
-    for number, row in enumerate(fit.measurements):
-        if not _possible(row):
-            raise InputError(f"{place}[{number}]", "an impossible row", "a load and a latency above 0")
-
-
-def _possible(row: Measurement) -> bool:
-    return row.others >= 0 and row.latency_s >= _LEAST and row.rps >= _LEAST
 
 
 def _check_steps(law: StepLaw, place: str) -> None:

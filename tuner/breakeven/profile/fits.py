@@ -240,11 +240,6 @@ class ArmFit:
         return tuple(min(share / drafting, 1.0) for share in found.survival)
 
     @property
-    def scheduled(self) -> bool:
-        """Whether the draft length follows the batch size."""
-        return self.schedule is not None
-
-    @property
     def tokens_per_step(self) -> float | None:
         """E while the arm was measured; 1 without speculation, None where not measured.
 
@@ -252,9 +247,7 @@ class ArmFit:
         """
         if self.k == 0:
             return 1.0
-        if self.scheduled:
-            return None
-        return self.acceptance.tokens_per_step if self.acceptance else None
+        return self.acceptance.tokens_per_step if self.acceptance and self.schedule is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +286,7 @@ def drafters_of(arms: Sequence[ArmFit]) -> tuple[MeasuredDrafter, ...]:
     families: dict[str, list[ArmFit]] = {}
     for fit in arms:
         # The acceptance of a schedule is a mixture over its tiers.
-        if fit.k and fit.points and fit.acceptance and fit.lengths.output_tokens and not fit.scheduled:
+        if fit.k and fit.points and fit.acceptance and fit.lengths.output_tokens and fit.schedule is None:
             families.setdefault(fit.arm.family, []).append(fit)
     found = []
     for family, fits in families.items():

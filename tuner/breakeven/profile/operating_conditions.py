@@ -139,8 +139,5 @@ def _tokens_text(lengths: Lengths) -> str:
 
 def strays(measured: Lengths, now: Lengths, most: float = FAR) -> bool:
     """Whether lengths are farther from those measured than by a factor; by default so far that a prediction is an extrapolation."""
-    pairs = (
-        (measured.prompt_tokens, now.prompt_tokens),
-        (measured.output_tokens, now.output_tokens),
-    )
+    pairs = (measured.prompt_tokens, now.prompt_tokens), (measured.output_tokens, now.output_tokens)
     return any(a and b and max(a / b, b / a) > most for a, b in pairs)

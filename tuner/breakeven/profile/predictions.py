@@ -91,12 +91,7 @@ class Prediction:
     tpot_ci_s: Bounds | None = None
 
 
-def predict_on(
-    arm: Arm,
-    curve: Curve,
-    load: LoadPoint,
-    confidence: float,
-) -> Prediction:
+def predict_on(arm: Arm, curve: Curve, load: LoadPoint, confidence: float) -> Prediction:
     """Read the means at one load off a curve of an arm."""
     latency_s, others = load.on(curve)
     t = t_quantile(confidence, curve.dof)
@@ -134,12 +129,7 @@ def _read_off(law: LineFit | None, met: Estimate, factor: float, confidence: flo
 
 
 def at_quantile(
-    mean: Prediction,
-    quantile: float,
-    met: Estimate,
-    fit: ArmFit | None,
-    measured_s: float,
-    confidence: float,
+    mean: Prediction, quantile: float, met: Estimate, fit: ArmFit | None, measured_s: float, confidence: float
 ) -> Prediction:
     """Put a quantile (0.5, 0.95, 0.99) in the place of each mean; a figure whose quantile was not measured stays a mean, named in `means`.
 
@@ -175,9 +165,7 @@ def at_quantile(
         tpot_s=found["tpot"].value,
         tpot_ci_s=found["tpot"].bounds,
         means=tuple(
-            f"{name}_s"
-            for name, figure in own.items()
-            if figure.value is None and means[name].value is not None
+            f"{name}_s" for name in own if found[name] is means[name] and means[name].value is not None
         ),
     )
 

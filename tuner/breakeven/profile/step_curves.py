@@ -16,7 +16,7 @@ from breakeven.arm import Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
+from breakeven.laws.step_law import Demand, Tier, Together, closed_loop
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
@@ -90,12 +90,16 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     of_e = error_of_e * (1.0 - answers.ttft_s / answers.latency_s)
     # Others in flight never make a request faster, although noise may make it look so.
     latency_s = np.maximum.accumulate(served.latency_s * raised)
-    moved = _moved(costs, asked, lasting_rps)
+    # Lengths of two runs are never quite the same: the law converts rates that rows carried.
+    moved = 1.0
+    if asked.measured is not None:
+        moved = lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
     carried = [moved * row.inflight / row.latency_s for row in own.measurements] if own else []
     most_rps = _ROOM * max([float(np.max(others / latency_s)), *carried])
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
     measured_rps = own.measured_saturation_rps if own is not None else None
     ceiling_rps = None if measured_rps is None else moved * measured_rps
+    closed = closed_loop(costs, _repeated(demand, others.size), others + 1.0).served
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
@@ -107,15 +111,7 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         departed.sd,
         ceiling_rps,
         asked.strayed,
-        closed_knots=np.stack(
-            [
-                others,
-                np.maximum.accumulate(
-                    closed_loop(costs, _repeated(demand, others.size), others + 1.0).served.latency_s * raised
-                ),
-            ],
-            axis=-1,
-        ),
+        closed_knots=np.stack([others, np.maximum.accumulate(closed.latency_s * raised)], axis=-1),
         start_sd=law.starts_of(arm),
         beside=law.beside(arm),
     )
@@ -123,13 +119,6 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.
     ttft_s = np.maximum.accumulate(served.ttft_s * raised)
     return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
-
-
-def _moved(costs: CostsOfSteps, asked: _AskedArm, lasting_rps: float) -> float:
-    """Factor on a rate that rows carried: lengths of two runs are never quite the same, and the law converts them."""
-    if asked.measured is None:
-        return 1.0
-    return lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
 
 
 def _steps(demand: Demand) -> float:
@@ -176,7 +165,6 @@ def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
 
 
 def _repeated(demand: Demand, loads: int) -> Demand:
-    """The demand repeated for a number of loads."""
     tiers = tuple(tier.each(lambda value: np.full(loads, value)) for tier in demand.tiers)
     return Demand(tiers, *(np.full(loads, value) for value in demand[1:]))
 

@@ -92,7 +92,7 @@ def adaptive_tiers(
 
 def _batches(most: float) -> Iterator[int]:
     """Batch sizes 1, 2, 3, 4, 6, 8, 12, ... up to the largest."""
-    first, half = 1, 1
+    first = 1
     while first <= max(most, 1.0):
         yield first
         half = first // 2 if first & (first - 1) == 0 else first // 3
@@ -241,8 +241,6 @@ class Layout:
 
 
 def _of(demand: Demand, here: FloatArray) -> Demand:
-    """The demand of some of the loads."""
-
     def pick(value: FloatArray) -> FloatArray:
         return np.asarray(value)[here] if np.ndim(value) else np.full(int(np.sum(here)), float(value))
 
@@ -456,8 +454,8 @@ def _share(logit: float) -> float:
     return 1.0 / (1.0 + math.exp(-logit))
 
 
-def _sharpness(figure: float) -> float:
-    return 1.0 + math.exp(figure)
-
-
-_NATURAL = {"untouched": _share, "hidden": _share, "sharpness": _sharpness}
+_NATURAL: dict[str, Callable[[float], float]] = {
+    "untouched": _share,
+    "hidden": _share,
+    "sharpness": lambda figure: 1.0 + math.exp(figure),
+}

@@ -122,13 +122,10 @@ class Gaps:
         weights = np.linalg.solve(scattered, across.T).T
         left = form.sd**2 - np.sum(weights * across, axis=-1)
         return Departures(
-            weights @ np.array(self.gaps),
-            -weights @ np.array(self.slopes),
-            np.sqrt(np.maximum(left, 0.0)),
+            weights @ np.array(self.gaps), -weights @ np.array(self.slopes), np.sqrt(np.maximum(left, 0.0))
         )
 
     def _scattered(self, form: FormError, noise: float) -> FloatArray:
-        """Covariance of the rows around the law."""
         own = np.square(self.noises or [noise] * len(self.gaps))
         blocks = np.array(self.blocks or [np.nan] * len(self.gaps))
         shared = self.block_sd**2 * in_one_block(blocks)

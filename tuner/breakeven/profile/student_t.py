@@ -55,7 +55,6 @@ def band_quantile(confidence: float, dof: int) -> float:
 
 
 def _quantile(probability: Callable[[float, int], float], confidence: float, dof: int) -> float:
-    """The width whose probability is the confidence."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence!r} is not between 0 and 1")
     if dof < 1:

@@ -174,7 +174,7 @@ def _points(document: Document, read: VllmBenchResult, arm: Arm) -> tuple[Point 
         columns["output_tokens_sq"] = (squares / len(read.output_lens), "output_lens")
     if read.achieved_rps is None and read.seconds:
         columns["achieved_rps"] = (read.requests / read.seconds, "seconds")
-    if _unsteady(document, read):
+    if read.ramp is not None or read.steps or document.value.get("request_rate") == "trace":
         flags.append(Reason.NOT_STEADY)
     if _failures(document, read):
         flags.insert(0, Reason.REQUESTS_FAILED)
@@ -213,11 +213,6 @@ def _draft_length_remark(document: Document, read: VllmBenchResult, arm: Arm) ->
     return document.draft_length_remark(
         arm, drafts, drafted, accepted, document.standing(VllmBenchResult, field)
     )
-
-
-def _unsteady(document: Document, read: VllmBenchResult) -> bool:
-    """Whether the rate changed during the run, so that no single load was held."""
-    return read.ramp is not None or bool(read.steps) or document.value.get("request_rate") == "trace"
 
 
 def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> ForeignFileError | None:

@@ -67,7 +67,9 @@ def page_title(profile: Profile) -> str:
 
 def _facts(profile: Profile, title: str) -> list[str]:
     """Facts that identify the measurement and are not in the title."""
-    known = {"fingerprint": _digest(profile), **profile.provenance}
+    # Of the profile itself: which file a page was made from.
+    digest = hashlib.sha256(profile.to_json().encode()).hexdigest()[:12]
+    known = {"fingerprint": digest, **profile.provenance}
     facts = [
         f"{key.replace('_', ' ')} {value}" for key, value in known.items() if value and value not in title
     ]
@@ -86,11 +88,6 @@ def _asked(profile: Profile, conditions: ConditionsOf) -> list[str]:
         if arm.k and one.tokens_per_step is not None
     ]
     return [f"predicted for {', '.join(facts)}"] if facts else []
-
-
-def _digest(profile: Profile) -> str:
-    """Twelve hexadecimal digits of the profile itself: which file a page was made from."""
-    return hashlib.sha256(profile.to_json().encode()).hexdigest()[:12]
 
 
 _CAPTIONS = {

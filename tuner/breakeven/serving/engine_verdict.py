@@ -148,7 +148,6 @@ def verdicts(
 def _answers(
     python: str, document: Mapping[str, Any], environment: Mapping[str, str]
 ) -> Iterator[Mapping[str, Any]]:
-    """The judge's answers, in the order of the questions."""
     with tempfile.TemporaryDirectory(prefix="breakeven-engine-") as name:
         # The judge's folder is the first place where its Python looks for modules: it holds nothing else.
         judge, answers, work = (Path(name, part) for part in ("judge", "answers", "work"))
