@@ -186,7 +186,8 @@ async def test_a_flip_of_pays_is_said_once_and_doubt_in_between_says_nothing():
     assert await at(11.0) == "No"
     (note,) = said()
     assert re.fullmatch(
-        r"PAYS was Yes and is No: eagle/3 is 0\.\d\dx \(90 %: .*\) at 11 rps per replica, expected; pays .*", note
+        r"PAYS was Yes and is No: eagle/3 is 0\.\d\dx \(90 %: .*\) at 11 rps per replica, expected; pays .*",
+        note,
     )
     world.restart()
     assert [await at(rps) for rps in (11.5, BREAK_EVEN_RPS, 11.0, BREAK_EVEN_RPS, 11.0)] == [

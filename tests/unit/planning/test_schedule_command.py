@@ -140,7 +140,7 @@ def test_a_limit_on_time_per_token_shortens_drafts(profile_file):
 
 
 def test_time_per_token_holds_the_prompts_of_other_requests():
-    """A closed loop of as many clients measures it; steps alone were a fifth too short at 48 clients."""
+    """A closed loop of as many clients measures it; steps alone were an eighth too short at 48 clients."""
     path = Path(__file__).parents[3] / "examples/points.csv"
     example = fit_points(read_text(path.read_text(encoding="utf-8"), str(path)))
     view = step_view(example, "eagle3", 64)
@@ -148,7 +148,7 @@ def test_time_per_token_holds_the_prompts_of_other_requests():
         tpot_s = example.predict(NO_SPECULATION, concurrency=clients).tpot_s
         # A request that reads its prompt does not decode: a few of the clients are doing that.
         assert view.step_s[clients - 1, 0] + view.prompts_s[clients - 1, 0] == pytest.approx(tpot_s, rel=0.08)
-    assert view.step_s[47, 0] < 0.85 * tpot_s
+    assert view.step_s[47, 0] < 0.9 * tpot_s
 
 
 def test_without_acceptance_nothing_is_drafted_and_it_says_so(profile_file):
