@@ -219,9 +219,12 @@ def _blocks(sweeps: Sequence[_Sweep]) -> FloatArray:
 
 
 def _tried_blocks(sweeps: Sequence[_Sweep]) -> tuple[float, ...]:
-    """Sizes that are tried for the factor of a stretch of time; next to nothing where no two rows share one."""
-    blocks = _blocks(sweeps)
-    return _BLOCKS if np.unique(blocks).size < blocks.size else (_ROUNDING,)
+    """Sizes that are tried for the factor of a stretch of time; next to nothing unless most rows share one with another.
+
+    Of a few pairs the factor could not be told from the noise of all rows.
+    """
+    _, rows = np.unique(_blocks(sweeps), return_counts=True)
+    return _BLOCKS if 2 * np.sum(rows[rows > 1]) > np.sum(rows) else (_ROUNDING,)
 
 
 def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
