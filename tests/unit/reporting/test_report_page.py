@@ -146,8 +146,8 @@ def test_parameters_are_there_with_units_and_bounds(page: str) -> None:
         "C1, s",
         "C2, ms per other in flight",
         "eagle3/2",
-        "0.396 [0.385, 0.408]",
-        "66.8 [64.8, 68.8]",
+        "0.395 [0.382, 0.408]",
+        "67.4 [65.1, 69.8]",
     ):
         assert text in table
 

@@ -82,7 +82,7 @@ _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 _NEAR_S = 300.0
 """Longest time (s) from the begin of a window to that of the next one of the same stretch: a machine drifts over minutes."""
 
-_BLOCKS = (0.005, 0.015, 0.03, 0.06, 0.12, 0.2)
+_BLOCKS = (0.01, 0.04, 0.15)
 _USUAL_BLOCK, _BLOCK_SPREAD = 0.03, 1.0
 """Tried sizes of the factor of a stretch of time (ln), middle of it before any row, and the spread of its logarithm."""
 
