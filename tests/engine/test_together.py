@@ -22,6 +22,7 @@ from breakeven.load_driver.sweep import (
     PAIRED_ERROR,
     Speedup,
     Sweep,
+    SweepProgress,
     loads_of,
     run_sweep,
     speedups_of,
@@ -29,6 +30,7 @@ from breakeven.load_driver.sweep import (
 from breakeven.points.point import Point
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.virtual_time import in_virtual_time
+from localcluster.free_ports import free_ports
 
 pytestmark = pytest.mark.engine
 
@@ -70,9 +72,14 @@ async def swept(
         if len(found) >= most:
             raise InterruptedError
 
+    def shown(progress: SweepProgress) -> None:
+        # Of one clock: the Unix time of a window is not the time since its warm-up began.
+        assert 0.0 <= progress.point_seconds < 600.0
+        assert progress.seconds_left < 3600.0
+
     with contextlib.suppress(InterruptedError):
         ended = await run_sweep(
-            clients, sweep, before, on_point=keep, on_lost=lambda arm, _: lost.append(arm)
+            clients, sweep, before, on_point=keep, on_progress=shown, on_lost=lambda arm, _: lost.append(arm)
         )
         return found, ended, lost
     return found, None, lost
@@ -277,3 +284,10 @@ async def test_pairs_without_an_expected_rate_are_at_the_middle_load_and_are_not
         sent = [len(engine.bodies) for engine in made]
         assert (await swept(clients, sweep, points))[0] == []
         assert [len(engine.bodies) for engine in made] == sent
+
+
+async def test_an_engine_that_is_gone_is_an_error_of_the_engine_also_on_its_metrics_page():
+    (port,) = free_ports(1)
+    async with EngineClient(Endpoint(f"http://127.0.0.1:{port}")) as client:
+        with pytest.raises(EngineError, match="/metrics: "):
+            await client.metrics_page()

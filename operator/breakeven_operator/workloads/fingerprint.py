@@ -69,7 +69,7 @@ class Identity:
     """The identity of a target that a measurement belongs to.
 
     Attributes:
-        fingerprint: 12 hexadecimal digits over all of it.
+        fingerprint: f and 11 hexadecimal digits over all of it.
         fingerprints: of every image that its pods run under one moving tag, that one among them: a profile of any counts.
         model: as the command line names it. served_model: vLLM's `model_name` label.
         image: that its fingerprint holds: a version, a digest, or the tag of the manifest.

@@ -12,7 +12,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.fitting.profiles import PRIOR_DOF, PRIOR_MINUTES_SD, PRIOR_SD, points_of
 from breakeven.points.point import LIVE_TRAFFIC, Point
-from breakeven.profile import Profile
+from breakeven.profile import Conditions, Profile
 from sweeps import closed
 
 ARM = Arm("eagle3", 3)
@@ -135,6 +135,19 @@ def test_arms_that_were_measured_beside_each_other_share_their_minutes():
     # No window stood near 24 clients, and none of these beside another arm's.
     assert not beside.compare(ARM, concurrency=24.0).side_by_side
     assert not after.compare(ARM, concurrency=9.0).side_by_side
+    # Under other conditions the law converts what was measured.
+    assert beside.compare(ARM, concurrency=9.0, conditions=Conditions(tokens_per_step=2.4)).side_by_side
+    for asked in (Conditions(tokens_per_step=1.8), Conditions(output_tokens=100.0)):
+        assert not beside.compare(ARM, concurrency=9.0, conditions=asked).side_by_side
+
+
+def test_long_windows_of_one_load_stand_beside_each_other():
+    """Windows of ten minutes, each begun when the one before it ended: their begins are farther apart than their ends."""
+    later = [replace(one, begun_s=one.begun_s + 605.0) for one in BESIDE[1]]
+    long = [replace(one, begun_s=20.0 * one.begun_s, window_s=600.0) for one in BESIDE[0]]
+    later = [replace(one, begun_s=20.0 * (one.begun_s - 605.0) + 605.0, window_s=600.0) for one in later]
+    profile = fit_points([*long, *later])
+    assert profile.compare(ARM, concurrency=9.0).side_by_side
 
 
 def test_a_slow_minute_is_no_difference_of_arms_that_shared_it():

@@ -290,13 +290,27 @@ def _show(profile: Profile, *, verbose: bool) -> None:
                 for scale in (1e3 if one.name.endswith("_s") else 1.0,)
             ],
         )
-    if profile.starts is not None:
-        seen = profile.starts.differences
-        basis = f"{seen} compared" if seen else "a prior: each arm was measured on one"
-        beside = all(one.beside for one in profile.starts.arms)
-        print_text(
-            f"arms were measured beside each other; one start of an engine to the next: {percent(profile.starts.beside_sd)} ({basis}), in all bounds"
-            if beside
-            else f"arms were measured one after another; from one start and its minutes to the next: {percent(profile.starts.sd)} ({basis}), in all bounds"
+    starts = profile.starts
+    # Rows of live traffic come from many pods and all minutes.
+    if starts is not None and (arms := [one for one in starts.arms if one.number]):
+        basis = (
+            f"{starts.differences} compared"
+            if starts.differences
+            else "a prior: each arm was measured on one"
         )
+        beside = sum(bool(one.beside) for one in arms)
+        how = (
+            "beside each other"
+            if beside == len(arms)
+            else "one after another"
+            if not beside
+            else "in part beside each other"
+        )
+        order = f"arms were measured {how}; " if len(arms) > 1 else ""
+        doubt = (
+            f"one start of an engine to the next: {percent(starts.beside_sd)}"
+            if beside == len(arms)
+            else f"from one start and its minutes to the next: {percent(starts.sd)}"
+        )
+        print_text(f"{order}{doubt} ({basis}), in all bounds")
     print_warnings(profile.warnings)

@@ -182,13 +182,16 @@ def _question(
     arms: tuple[Arm, ...], settings: SweepSettings, workload: SentWorkload, options: Mapping[str, Any]
 ) -> Question | None:
     """The decision that the loads are chosen for; None if loads are spread evenly."""
+    from breakeven.arm import NO_SPECULATION
     from breakeven.load_driver.question import Question
 
     expected_rps, target_percent = tuple(options["expected_rps"]), options["target_regret_percent"]
     if options["loads"] != "auto":
         why = "other loads are spread evenly"
-        if expected_rps and len(arms) == 1:
-            raise click.UsageError(f"--expected-rps needs --loads auto or several engines: {why}")
+        if expected_rps and (len(arms) == 1 or NO_SPECULATION not in arms):
+            raise click.UsageError(
+                f"--expected-rps needs --loads auto, or no speculation beside other engines: {why}"
+            )
         if target_percent:
             raise click.UsageError(f"--target-regret-percent needs --loads auto: {why}")
         return None

@@ -80,7 +80,7 @@ _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
 _NEAR_S = 300.0
-"""Longest time (s) from the begin of a window to that of the next one of the same stretch: a machine drifts over minutes."""
+"""Longest time (s) from a window to the next one of the same stretch: a machine drifts over minutes."""
 
 _BLOCKS = (0.01, 0.04, 0.15)
 _USUAL_BLOCK, _BLOCK_SPREAD = 0.03, 1.0
@@ -244,7 +244,7 @@ def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
     stretch: list[tuple[float, int, int]] = []
     for one in timed:
         same = stretch and _load(arms, one) == _load(arms, stretch[-1])
-        if not same or one[0] - stretch[-1][0] > _NEAR_S:
+        if not same or one[0] - _ended_s(arms, stretch[-1]) > _NEAR_S:
             stretch = []
         stretch.append(one)
         if len({at for _, at, _ in stretch}) > 1:
@@ -252,6 +252,10 @@ def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
             for _, at, i in stretch:
                 found[at][i] = number
     return found
+
+
+def _ended_s(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> float:
+    return place[0] + (arms[place[1]].rows[place[2]].point.window_s or 0.0)
 
 
 def _load(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> ImposedLoad:

@@ -339,7 +339,10 @@ def _beside(arms: Sequence[ArmRows], blocks: Sequence[FloatArray], at: int) -> t
     there = np.isin(blocks[at], np.concatenate([[], *wanted]))
     if np.mean(there) <= _MOSTLY:
         return ()
-    return tuple(row.others for row, stands in zip(arms[at].rows, there, strict=True) if stands)
+    own = arms[at].own
+    return tuple(
+        row.others for row, stands in zip(arms[at].rows, there, strict=True) if stands and row in own
+    )
 
 
 def _sd_of_starts(prior: float, compared: Sequence[_Compared]) -> float:

@@ -153,8 +153,11 @@ class EngineClient:
 
     async def metrics_page(self) -> str | None:
         """The metrics page as it is now, unparsed; None if the engine has none."""
-        async with self.session.get(f"{self._base}/metrics") as answer:
-            return await self._text(answer, "/metrics") if answer.status == 200 else None
+        try:
+            async with self.session.get(f"{self._base}/metrics") as answer:
+                return await self._text(answer, "/metrics") if answer.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise EngineError(f"{self._base}/metrics: {type(error).__name__}; expected an answer") from error
 
     async def wait_until_ready(self, deadline_s: float, pause_s: float = 1.0) -> None:
         """Return once `/health` answers 200; after the deadline the last answer is in the error."""

@@ -185,7 +185,7 @@ async def measure(
     phases = _Phases(traffic, step, trial.precision, report)
     async with _under_load(traffic, step, seed) as sender:
         await phases.warm_up()
-        start_s, begun_s = time.monotonic(), time.time()
+        start_s, unix_s = time.monotonic(), time.time()
         overloaded = await phases.window()
         end_s = time.monotonic()
         await phases.scrape()
@@ -211,7 +211,7 @@ async def measure(
             (reading.kv_usage for reading in readings if reading.kv_usage is not None), default=None
         ),
         overloaded=overloaded or not answered,
-        begun_s=begun_s,
+        begun_s=unix_s,
     )
 
 

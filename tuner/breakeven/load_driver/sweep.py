@@ -159,7 +159,10 @@ async def run_sweep(
     engines = dict(zip(sweep.arms, clients, strict=True))
     for arm, client in engines.items():
         await client.model()
-        await check_arm(client, arm)
+        try:
+            await check_arm(client, arm)
+        except EngineError as error:
+            raise EngineError(f"{arm}: {error}") from error
     run = _Run(engines, sweep, list(measured), on_point, on_progress)
     while isinstance(turn := await run.next_turn(), tuple):
         arm, step = turn
@@ -290,6 +293,9 @@ class _Run:
                 await self._pairs_at(load, (none[0], others[0]), time.monotonic() + left_s)
             except EngineError as error:
                 why.append(f"no more pairs at {load}: {error}")
+                continue
+            if not _gains(self.points, others[0].arm, load):
+                why.append(f"no pairs at {load}: no time for one, or none of two usable windows")
         return why
 
     async def _pairs_at(self, load: ImposedLoad, both: tuple[Purchase, Purchase], until_s: float) -> None:

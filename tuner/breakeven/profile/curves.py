@@ -303,6 +303,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
         loadings=np.hstack([loadings, _DOUBTED * added[:, None]]),
         own_sds=np.interp(met, curve.knots[:, 0], curve.own_sds),
         others_range=(low, high),
+        beside=(),
         ttft=None if curve.ttft is None else replace(curve.ttft, c1_s=curve.ttft.among(more)),
         tpot=None if curve.tpot is None else replace(curve.tpot, c1_s=curve.tpot.among(more)),
     )

@@ -49,6 +49,7 @@ class _AskedArm(NamedTuple):
         demand: of its requests, scalars.
         measured: demand when the arm was measured; None if that is the same.
         strayed: whether arm or lengths lie outside what was measured.
+        as_measured: whether lengths and acceptance are those of its rows, so that the law converts next to nothing.
         apart: lengths at which the arm was measured, if other arms were measured at others and no row of it shows what lengths change.
     """
 
@@ -56,6 +57,7 @@ class _AskedArm(NamedTuple):
     measured: Demand | None
     others_range: Span
     strayed: bool
+    as_measured: bool
     apart: Conditions | None
 
 
@@ -113,7 +115,7 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         asked.strayed,
         closed_knots=np.stack([others, np.maximum.accumulate(closed.latency_s * raised)], axis=-1),
         start_sd=law.starts_of(arm),
-        beside=law.beside(arm),
+        beside=law.beside(arm) if asked.as_measured else (),
     )
     beside = [own] if own is not None else _neighbours(arm, arms)
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.
@@ -249,10 +251,17 @@ def _asked(
         _demand(_tiers(arm, own, family, None), measured) if moved and own is not None else None,
         (min(loads), max(loads)),
         strays(measured, now) or (own is None and (family is None or arm.k > max(family.draft_lengths))),
+        own is not None
+        and not strays(measured, now, SAME)
+        and _near(wanted.tokens_per_step, own.tokens_per_step),
         Conditions(prompt_tokens=own.lengths.prompt_tokens, output_tokens=own.lengths.output_tokens)
         if own is not None and not own.other_lengths and mixed and strays(own.lengths, now, SAME)
         else None,
     )
+
+
+def _near(asked: float | None, measured: float | None) -> bool:
+    return asked is None or (measured is not None and max(asked / measured, measured / asked) < SAME)
 
 
 def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:

@@ -100,7 +100,7 @@ class Gaps:
         gaps: ln(measured over law) of each.
         slopes: d ln(law)/d(figure) of each, shape (rows, figures).
         noises: standard deviation (ln) of each; none in profiles that were fitted as if rows were all as certain.
-        blocks: the stretch of time of each, whose windows share a factor; NaN of a row alone.
+        blocks: the stretch of time of each, whose windows share a factor; a row alone has one of its own.
         block_sd: standard deviation (ln) of that factor.
     """
 
@@ -141,7 +141,7 @@ class Gaps:
 
 
 def in_one_block(blocks: FloatArray) -> FloatArray:
-    """1 where two rows stand in one stretch of time, else 0; shape (rows, rows). A row alone stands in none."""
+    """1 where two rows stand in one stretch of time, else 0; shape (rows, rows)."""
     return np.asarray(np.equal.outer(blocks, blocks), dtype=float)
 
 
