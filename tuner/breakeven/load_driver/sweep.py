@@ -162,6 +162,8 @@ async def run_sweep(
         try:
             await check_arm(client, arm)
         except EngineError as error:
+            if len(engines) == 1:
+                raise
             raise EngineError(f"{arm}: {error}") from error
     run = _Run(engines, sweep, list(measured), on_point, on_progress)
     while isinstance(turn := await run.next_turn(), tuple):
