@@ -417,3 +417,13 @@ class World:
     def budget(self, **budget: int) -> None:
         assert self.service is not None
         self.service["spec"]["calibration"]["budget"] = budget
+
+
+def schedule_before_lookup() -> World:
+    """A world whose service has a second method after the one with a schedule."""
+    world = World()
+    assert world.service is not None
+    methods = world.service["spec"]["candidates"]["methods"]
+    del methods[0]["schedule"]
+    methods.append({"name": "lookup", "method": "ngram", "draftLengths": [4], "schedule": "Never"})
+    return world

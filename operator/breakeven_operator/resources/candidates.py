@@ -144,7 +144,7 @@ def without_drafts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drafter_mark(config: Mapping[str, Any] | None) -> str | None:
-    """12 hexadecimal digits over a speculative configuration whatever its draft length; None for no speculation.
+    """D and 11 hexadecimal digits over a speculative configuration whatever its draft length; None for no speculation.
 
     A drafter that was trained again, or takes another option, is another one under the same name.
     """

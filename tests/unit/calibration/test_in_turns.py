@@ -14,7 +14,7 @@ from breakeven_operator.calibration.jobs import job_name
 from breakeven_operator.calibration.transition import seconds_left
 from breakeven_operator.labels import ARM_LABEL
 from breakeven_operator.resources.calibrationrun import CalibrationRun
-from fakes.calibration_world import World, fitted
+from fakes.calibration_world import World, fitted, schedule_before_lookup
 
 LAWS = {"none": (1.2, 0.060), "eagle/2": (0.9, 0.055), "eagle/7": (0.5, 0.045)}
 AGAIN, SEVEN = "eagle/2/again", Arm("eagle3", 7, "eagle")
@@ -257,11 +257,7 @@ def test_a_target_that_is_deleted_in_the_second_pass_ends_the_run():
 
 
 def test_a_schedule_that_is_not_the_last_arm_starts_again_with_its_table():
-    world = World()
-    assert world.service is not None
-    methods = world.service["spec"]["candidates"]["methods"]
-    del methods[0]["schedule"]
-    methods.append({"name": "lookup", "method": "ngram", "draftLengths": [4], "schedule": "Never"})
+    world = schedule_before_lookup()
     world.turn()
     for law in ((1.2, 0.060), (0.9, 0.072), (0.7, 0.110)):
         world.turn()

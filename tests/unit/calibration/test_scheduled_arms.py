@@ -24,7 +24,7 @@ from breakeven_operator.calibration.schedule_making import (
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from fakes import scheduled_points
-from fakes.calibration_world import World, fitted
+from fakes.calibration_world import World, fitted, schedule_before_lookup
 from fakes.lawful_profile import lawful_profile_json
 
 # C1, C2 (s): the short drafts lose least per request in flight, the long ones win alone; each is best somewhere.
@@ -244,11 +244,7 @@ def test_the_budget_counts_the_schedule_and_ends_before_it(scheduled):
 
 
 def test_skipping_a_schedule_is_said_beside_the_arm_before_it():
-    world = World()
-    assert world.service is not None
-    methods = world.service["spec"]["candidates"]["methods"]
-    del methods[0]["schedule"]
-    methods.append({"name": "lookup", "method": "ngram", "draftLengths": [4], "schedule": "Never"})
+    world = schedule_before_lookup()
     world.turn()
     measure_lengths(world, ONE_LENGTH)
     world.answer_fit()

@@ -265,6 +265,7 @@ class _Compared(NamedTuple):
     Attributes:
         offsets: ln(latency over the mean of the arm's starts), by start.
         errors: standard error of each difference to the start with most rows.
+        beside: as in `ArmStarts`.
     """
 
     offsets: Mapping[str | None, float]
@@ -304,9 +305,7 @@ def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, Acceptan
     gaps, noises = np.split(np.array(law.gaps.gaps), ends), np.split(np.array(law.gaps.noises), ends)
     blocks = np.split(np.array(law.gaps.blocks), ends)
     compared = [
-        _compared(arm.rows, gaps[i], noises[i], _drift(arm.measured, law.noise))._replace(
-            beside=_beside(arms, blocks, i)
-        )
+        _compared(arm.rows, gaps[i], noises[i], _drift(arm.measured, law.noise), _beside(arms, blocks, i))
         for i, arm in enumerate(arms)
     ]
     differences = sum(len(one.errors) for one in compared)
@@ -357,7 +356,11 @@ def _at_mean_start(row: Observation, offsets: Mapping[str | None, float]) -> Obs
 
 
 def _compared(
-    rows: Sequence[Observation], gaps: FloatArray, noises: FloatArray, drift: LoadDrift
+    rows: Sequence[Observation],
+    gaps: FloatArray,
+    noises: FloatArray,
+    drift: LoadDrift,
+    beside: tuple[float, ...],
 ) -> _Compared:
     """Compare the starts of an arm by how far (ln) its rows lie off the law, beside their noises (ln)."""
     # At other lengths the law may err by more than starts differ.
@@ -379,7 +382,7 @@ def _compared(
         errors.append(math.sqrt(2.0 * float(np.mean(noises[own] ** 2)) / len(own)))
     middle = sum(offsets.values()) / len(offsets)
     around = {start: offsets.get(start, middle) - middle for start in places}
-    return _Compared(around, errors, drift, ())
+    return _Compared(around, errors, drift, beside)
 
 
 def _drift(rows: Sequence[Observation], noise: float) -> LoadDrift:
