@@ -31,7 +31,7 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
     """
     where = where or str(path)
     try:
-        # The size of a device is 0, and it has no end. That of a pipe is 0 too, so the bytes are counted as they come.
+        # A device has size 0 and no end, and a pipe has size 0 too, so the bytes are counted as they come.
         mode = path.stat().st_mode
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             raise InputError(where, "a device", f"a file or a pipe: {expected}")

@@ -62,7 +62,7 @@ def takes_schedule(method: str) -> bool:
 
 
 def takes_adaptive(method: str) -> bool:
-    """Whether vLLM can choose in every step how many drafts of this method it verifies: those of a drafter that is a model."""
+    """Whether vLLM can choose in every step how many drafts of this method it verifies; it can if the drafter is a model."""
     return method in ADAPTIVE_METHODS or method.endswith(MTP_ALIAS)
 
 

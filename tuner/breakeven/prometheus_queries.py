@@ -45,7 +45,7 @@ _PROBED_AGAIN_S = 3600.0
 # VictoriaMetrics takes younger samples for incomplete (-search.latencyOffset).
 _LATE_S = 30.0
 _LONGEST_SAID = 200
-# Error types of the API itself. Any other text of an error is a stranger's.
+# Error types of the API itself. Any other error text comes from a stranger.
 _ERROR_TYPES = frozenset(
     {"timeout", "canceled", "execution", "bad_data", "internal", "unavailable", "not_found", "not_acceptable"}
 )
@@ -196,7 +196,7 @@ class Prometheus:
         return self._understood(_VECTOR, promql, {} if time_s is None else {"time": str(time_s)})
 
     def past(self, promql: str) -> list[Samples]:
-        """The elements of an instant query whose result is a range vector, such as a subquery's."""
+        """The elements of an instant query whose result is a range vector, such as a subquery."""
         over = RangeQuestion.of_subquery(promql, self.now() - _LATE_S)
         if over is None or not self._speaks_metricsql():
             return self._understood(_MATRIX, promql, {})
@@ -474,7 +474,7 @@ def tls_context(
         with os.fdopen(os.memfd_create("breakeven-tls"), "wb") as pair:
             pair.write(certificate + b"\n" + key)
             pair.flush()
-            # Without a password of ours OpenSSL would ask the terminal for that of an encrypted key.
+            # Unless a password is passed, OpenSSL asks the terminal for the password of an encrypted key.
             context.load_cert_chain(f"/proc/self/fd/{pair.fileno()}", password="")
     return context
 

@@ -1,7 +1,7 @@
 """Reasons of fits and decisions: one word each.
 
 The words are used as they are in results, Kubernetes conditions and events, logs, metric labels and documentation.
-A word is never reused for a second meaning; add one instead. Words about the cluster are the operator's.
+A word is never reused for a second meaning; add one instead. The operator defines the words about the cluster.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Reason(StrEnum):
     )
     OTHER_LENGTHS = (
         "OtherLengths",
-        "The row's prompt or output length differs from that of the arm's other rows: the law of steps uses the row, at its own lengths.",
+        "The row's prompt or output length differs from the arm's other rows: the law of steps uses the row, at its own lengths.",
     )
     OUTLIER = "Outlier", "One point disagrees with all others and was left out."
     STARTS_DIFFER = (
@@ -118,7 +118,7 @@ class Reason(StrEnum):
     # Answers: whether an arm answers as no speculation does.
     ANSWERS_AGREE = (
         "AnswersAgree",
-        "The arm's answers hold no more faults than those of no speculation, and enough answers were judged to say so.",
+        "The arm's answers hold no more faults than answers without speculation, and enough answers were judged to say so.",
     )
     ANSWERS_DIFFER = (
         "AnswersDiffer",
@@ -126,7 +126,7 @@ class Reason(StrEnum):
     )
     ANSWERS_BROKEN = (
         "AnswersBroken",
-        "The arm's answers are empty, loop, or break the demanded JSON or tool call, where those of no speculation do not.",
+        "The arm's answers are empty, loop, or break the demanded JSON or tool call, where answers without speculation do not.",
     )
     ANSWERS_UNDECIDED = (
         "AnswersUndecided",

@@ -59,7 +59,7 @@ def yaml_documents(text: str) -> Iterator[Any]:
 
 
 def written_documents(text: str) -> Iterator[Any]:
-    """The documents of a YAML text; each text in them is a `Written`. Errors are those of `yaml_documents`."""
+    """The documents of a YAML text; each text in them is a `Written`. Raises what `yaml_documents` raises."""
     # libyaml does not count a byte order mark.
     text = text.removeprefix("\ufeff")
 

@@ -1,4 +1,4 @@
 """An instrument beside the product: the simulated vLLM, and the replay of fleets of it.
 
-Its commands are those of `breakeven` (`engine-sim`, `simulate`), which import it on use; the operator does without it.
+Two commands of `breakeven` (`engine-sim`, `simulate`) import it on use; the operator does without it.
 """

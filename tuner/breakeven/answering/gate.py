@@ -1,12 +1,12 @@
-"""The word for an arm: whether its answers differ from those of no speculation by more than these differ among themselves.
+"""The word for an arm: whether its answers differ from no speculation (the floor) by more than answers of the floor differ.
 
 Three tests share `ERROR_RATE`, so that an arm without a fault is called different in at most that share of calibrations:
 
 - Faults. Rounding turns near-ties round; how wide such ties are is read off the floor, with a prior of bfloat16's steps. A
-  token beyond the width that the widest of so many would pass by chance is a fault. Requests with one are counted, those of
-  the floor too, and the counts compared whatever their common rate is.
-- Sums of gaps. Per request the arm's capped gaps less the floor's. If the arm is like the floor, both labels can be exchanged
-  within a request, so each difference is as likely with the other sign.
+  token beyond the width that the widest of so many would pass by chance is a fault. Requests with a fault are counted
+  for arm and floor, and both counts are compared whatever their common rate is.
+- Sums of gaps. Per request the capped gaps of the arm less the gaps of the floor. If the arm is like the floor, both labels
+  can be exchanged within a request, so each difference is as likely with the other sign.
 - Flaws. The same, on the share of answers that are empty, invalid or looping.
 
 Tokens of an answer are never taken as independent: after the first fault all that follows may be another text. Requests are.
@@ -70,11 +70,11 @@ class GateFinding:
         word: AnswersAgree, AnswersDiffer, AnswersBroken or AnswersUndecided.
         answers, prompts: judged answers of the arm, and the requests they answer.
         tokens, near_ties: its judged tokens, and those that are not the first choice by no more than rounding explains.
-        differing: answers with a fault; those of the floor are not taken off.
+        differing: answers with a fault; faults of the floor are not taken off.
         flawed: answers that are empty, invalid or looping, where no speculation answered the same request without a flaw.
         places: first faults, at most eight.
-        equal, compared: answers with the very tokens of no speculation, of those that could be compared.
-        first_difference: smallest position at which an answer parts from that of no speculation; None if none does.
+        equal, compared: answers with the very tokens of no speculation, of so many that could be compared.
+        first_difference: smallest position at which an answer parts from the answer without speculation; None if all agree.
         widest_gap: of the arm (nats). wide_gap: beyond which a gap is a fault.
         p_value: the smallest of the tests', each weighed by its share of the error rate.
         share_upper: upper bound of the share of requests that the arm answers differently.
@@ -290,7 +290,7 @@ def _new_flaws(arm: AnswerSet, base: AnswerSet) -> Mapping[tuple[str, bool], Fla
 
 
 def _flaw_excess(arm: AnswerSet, base: AnswerSet) -> FloatArray:
-    """Per request the share of flawed answers beyond that of no speculation."""
+    """Per request the share of the arm's flawed answers less the share without speculation."""
     theirs = _flaw_shares(base)
     return np.array([share - theirs[name] for name, share in _flaw_shares(arm).items() if name in theirs])
 

@@ -22,7 +22,7 @@ class JudgementError(BreakevenError):
 class JudgedTokens:
     """An answer and the judge's opinion of its tokens.
 
-    `gaps`: log-probability of the first choice less that of the token (nats); 0 for the first choice.
+    `gaps`: log-probability of the first choice less log-probability of the token (nats); 0 for the first choice.
     """
 
     answer: GivenAnswer
@@ -40,7 +40,7 @@ class JudgedTokens:
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
-    """All answers of one arm, and those of them that were judged."""
+    """All answers of one arm, and the judged ones among them."""
 
     given: AnswerSet
     judged: tuple[JudgedTokens, ...] = ()

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     default="8",
     show_default=True,
     metavar="N|auto",
-    help="Operating points, both ends too: so many, spread evenly, or at most 12, those that the decision hangs on; those of --other-lengths come on top.",
+    help="Operating points, both ends too: so many, spread evenly, or at most 12 that the decision hangs on; points of --other-lengths come on top.",
 )
 @click.option(
     "--expected-rps",
@@ -288,7 +288,7 @@ class SweepRun:
                 }
             )
             return
-        # The prompt length of a step if it differs from the sweep's.
+        # The prompt length of a step if the sweep has another.
         longer = [f", prompts of {step.prompt_tokens}" if step.prompt_tokens else "" for _, step in steps]
         rows = [
             (arm.name, f"{step.load}{own}", figure(step.latency_s), f"{step.expected_s:.0f}")

@@ -63,11 +63,11 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Ask an engine for greedy answers, or let an engine without speculation judge those of others.
+    """Ask an engine for greedy answers, or let an engine without speculation judge the answers of others.
 
     First ask: no speculation, then each arm, with --arm and -o. Nobody else may use the engine meanwhile. Then judge: start no
-    speculation again and give the files, that of no speculation first. The words are AnswersAgree, AnswersDiffer, AnswersBroken
-    and AnswersUndecided; docs/answers.md says what each rests on.
+    speculation again and give the files, the one without speculation first. The words are AnswersAgree, AnswersDiffer,
+    AnswersBroken and AnswersUndecided; docs/answers.md says what each rests on.
 
     \b
     Example:

@@ -77,7 +77,7 @@ _past_options = several(
 
 
 def _read_past(options: dict[str, Any]) -> KnownPast:
-    """Take the options of the question out of a command's, and ask, with a progress bar where somebody looks.
+    """Take the options of the question out of the command's options, and ask, with a progress bar where somebody looks.
 
     Raises:
         InputError: one of them is wrong.
@@ -102,7 +102,7 @@ def _read_past(options: dict[str, Any]) -> KnownPast:
         _checked(options.pop("method")),
         single=not matchers,
     )
-    # Where nobody looks, the bar would be a line before that of an error.
+    # Where nobody looks, the bar would be a line above the error.
     hidden = not sys.stderr.isatty()
     with click.progressbar(length=_STEPS, label="asking Prometheus", file=sys.stderr, hidden=hidden) as bar:
         return read_past(server, asked, lambda share: bar.update(round(_STEPS * share) - bar.pos))

@@ -39,7 +39,7 @@ class _Command(click.Command):
 @click.option(
     "--engine",
     metavar="[PYTHON]",
-    help="Let vLLM judge the command line: that of this Python, or of PYTHON (a path, or python3...).",
+    help="Let vLLM judge the command line: the vLLM of this Python, or of PYTHON (a path, or python3...).",
 )
 @click.option(
     "--model-config",

@@ -178,7 +178,7 @@ def _split(text: str) -> tuple[list[str], str]:
 
 
 def _engine_sim() -> Iterator[str]:
-    """The engine's flags are vLLM's, parsed by vLLM's rules, so they come from its own parser."""
+    """The flags of the engine are vLLM flags, parsed by vLLM's rules, so they come from its own parser."""
     from breakeven_sim.engine.serve_arguments import argument_parser
 
     parser = argument_parser()

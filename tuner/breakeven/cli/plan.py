@@ -116,7 +116,7 @@ def command(
 ) -> None:
     """Compare every arm at one load and name the best: at equal rate (--rps) or equal concurrency (--concurrency).
 
-    Speedups are against no speculation. At a rate they hold for arrivals of the dispersion that the first line names. All arms are compared at one set of lengths, those of no speculation or those given; the first line names them if an arm was measured at others. Where the best one rests on an extrapolation, a warning names the arm that needs none. Only measured arms take part unless --draft-lengths adds others.
+    Speedups are against no speculation. At a rate they hold for arrivals of the dispersion that the first line names. All arms are compared at one set of lengths: the lengths given, else the lengths of no speculation. The first line names them if an arm was measured at others. Where the best one rests on an extrapolation, a warning names the arm that needs none. Only measured arms take part unless --draft-lengths adds others.
 
     \b
     Example:
@@ -177,7 +177,7 @@ def _planned(evaluations: Evaluations, best: BestArm, rps_range: Span | None, la
 
 
 def _arms(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:
-    """The measured arms, then those of these draft lengths that were not measured."""
+    """The measured arms, then an arm for each of these draft lengths that was not measured."""
     arms = [fit.arm for fit in profile.arms]
     for drafter in profile.drafters:
         member = next(fit.arm for fit in profile.arms if fit.k and fit.arm.family == drafter.method)

@@ -70,7 +70,7 @@ def command(
 
     All arms are predicted from one law of the engine's steps; a measured arm also follows its own rows. Another draft
     length of a measured method gets an acceptance that is derived from the measured ones. All are predicted at one set of
-    lengths, those of no speculation or those given.
+    lengths: the lengths given, else the lengths of no speculation.
 
     \b
     Example:

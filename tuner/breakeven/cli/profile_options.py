@@ -159,7 +159,7 @@ def conditions_of(
     per_position: tuple[float, ...] | None,
     load: Conditions,
 ) -> Callable[[Arm], Conditions]:
-    """Conditions of each arm: those of the load, with the acceptance of the options."""
+    """Conditions of each arm: lengths and arrivals of the load, acceptance of the options."""
     from breakeven.laws.acceptance_numbers import AcceptanceModel, tokens_per_step_iid
 
     if sum([bool(steps), alpha is not None, per_position is not None]) > 1:
@@ -188,7 +188,7 @@ def conditions_of(
 def dispersion_of(
     profile: Profile, dispersion: float | None, arrivals: Path | None, concurrency: float | None
 ) -> float:
-    """Dispersion of arrivals: the given number, or the one that a file of request times shows.
+    """Dispersion of arrivals: the given number, or what a file of request times shows.
 
     A file is counted in spans as long as a lone request of the slowest arm.
 

@@ -93,7 +93,7 @@ class AskedPrometheus(NamedTuple):
 
     @classmethod
     def of(cls, options: dict[str, Any], timeout_s: float) -> AskedPrometheus:
-        """Take the options of an access out of a command's.
+        """Take the options of an access out of the command's options.
 
         Raises:
             InputError: one of them is wrong; no credential is repeated.

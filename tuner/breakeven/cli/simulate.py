@@ -40,7 +40,7 @@ _options = several(
         help="breakeven, none, schedule[:METHOD], static:METHOD:K, static:METHOD:schedule, oracle (pays for rolls), "
         "oracle-free; may be repeated. Default: all but schedule.",
     ),
-    click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate, or METHOD:schedule; default: those of static policies, else all measured."),
+    click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate, or METHOD:schedule; default: arms of static policies, else all measured."),
     click.option("--roll-seconds", type=Number(min=0), help="Start-up time of a replica; default: the costs' own, or 300."),
     click.option("--cooldown-seconds", type=Number(min=0), default=3600.0, show_default=True, help="Between two rolls to speculative arms."),
     click.option("--dwell-seconds", type=Number(min=0), default=300.0, show_default=True, help="For which entering a speculative arm must have been worth it."),
@@ -59,7 +59,7 @@ _options = several(
         type=Number(0, 1, min_open=True, max_open=True),
         default=0.95,
         show_default=True,
-        help="Of requests, that policy breakeven has keep the objectives; 0.95 is the operator's.",
+        help="Of requests, that policy breakeven has keep the objectives; the operator takes 0.95.",
     ),
     click.option("--alpha", type=Number(0, 1), help="I.i.d. acceptance in place of the measured one."),
     click.option("--tokens-per-step", type=Number(min=1), help="E in place of the measured one (one draft length)."),

@@ -162,7 +162,7 @@ def of_one_length(used: Sequence[Observation]) -> list[Observation]:
     rows = list(used)
     for column, within in (("output_tokens", SAME_OUTPUT), ("prompt_tokens", SAME_PROMPT)):
         lengths = [getattr(one.point, column) or 0.0 for one in rows]
-        # A row that names no length has that of all others.
+        # A row that names no length has the length of all others.
         near = {
             center: [not tokens or abs(tokens - center) <= within * center for tokens in lengths]
             for center in lengths
@@ -253,7 +253,7 @@ def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
         return _MeanAcceptance(e, None, None, dof)
     if not all(requests for _, requests in told):
         return _MeanAcceptance(e, float(np.std(values, ddof=1)) / len(told) ** 0.5 / e, None, dof)
-    # Each row is a mean over its requests: what is left over, times their number, is one request's.
+    # Each row is a mean over its requests: what is left over, times their number, is the scatter of one request.
     scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / dof))
     return _MeanAcceptance(e, scatter / float(weights.sum()) ** 0.5, scatter, dof)
 
@@ -321,7 +321,7 @@ def carried(row: Observation, factor: float) -> Observation:
 
     The law may reckon with more decoding than the row shows, whose first token may have waited. So decoding changes at most
     as if each step gave one token in place of k + 1, or the reverse. A request meets as many others as before, so that
-    the rate changes with the latency: with its old rate the row would contradict itself. `factor` is the law's, on the latency.
+    the rate changes with the latency: with its old rate the row would contradict itself. `factor` is on the latency.
     """
     point = row.point
     first_s, most = min(point.ttft_mean_s or 0.0, point.mean_latency_s), point.arm.k + 1.0

@@ -66,7 +66,7 @@ _SCATTERS = (0.002, 0.004, 0.007, 0.011, 0.016, 0.022, 0.03, 0.04, 0.055, 0.075,
 """Values that are tried for the reach and the size of departures, and for the noise of a row."""
 
 _OF_PRIOR = 0.8
-"""Share of the prior's width from which a cost is the prior's."""
+"""Share of the prior's width from which a cost comes from the prior."""
 
 _ROUNDS = 40
 _ROUGHLY, _SETTLED = 1e-2, 1e-4
@@ -175,7 +175,7 @@ def fit_step_law(
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
     starts = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
     bent = _fitted(layout, sweeps, _BENT, starts)
-    # A line with the same costs, not with those of another valley: rows of one length tell many of them no better.
+    # A line with the same costs, not with the costs of another valley: rows of one length determine many costs no better.
     at = np.arange(layout.size)
     bends = (at >= layout.departures) | np.isin(at, [ENGINE.index(one) for one in _OF_BENDING])
     unbent = np.where(bends, _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)

@@ -92,7 +92,7 @@ def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
 
 
 def points_of(profile: Profile) -> list[Point]:
-    """The rows that a profile holds, as points; a figure that a row lacks is that of its arm.
+    """The rows that a profile holds, as points; a figure that a row lacks comes from its arm.
 
     They count as rows of a window: they were judged when they were measured, and their latency may have been moved since.
     """
@@ -350,7 +350,7 @@ def _sd_of_starts(prior: float, compared: Sequence[_Compared]) -> float:
 
 
 def _at_mean_start(row: Observation, offsets: Mapping[str | None, float]) -> Observation:
-    """A row as if its start had been the mean of the arm's; among as many others every part of a request takes as much longer."""
+    """A row as if its start had been the mean start; among as many others every part of a request takes as much longer."""
     factor = math.exp(-offsets[row.point.start])
     return replace(row, point=multiplied(row.point, {"mean_latency_s": factor, "ttft_mean_s": factor}))
 

@@ -50,7 +50,7 @@ def others_met_at_constant_rate(mean_inflight: ArrayLike, length_cv: ArrayLike) 
     Seen from a request, the others were sent whole intervals before and after it. A request sent at its own moment
     would fill the pattern up to the time average B. So the difference to B is the time for which two independent lengths S,
     S' overlap: all of it for equal lengths (n = B - 1, as in a closed loop), half for exponential ones. In general it is 1
-    less Gini's coefficient, which is that of the lognormal with this spread. Below one in flight there are no others.
+    less Gini's coefficient of the lognormal with this spread. Below one in flight there are no others.
     Simulated with eight kinds of lengths (docs/model.md): latency within 5 % where C1 >= 5*C2, against 16 % for n = B.
 
     `length_cv` is the standard deviation over the mean of the requests' lengths.

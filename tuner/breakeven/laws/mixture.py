@@ -189,7 +189,7 @@ def _closest_two_points(survival: FloatArray, decay: float) -> tuple[FloatArray,
         second = np.clip(np.linspace(high - width, high + width, 21), 0.0, 1.0)
         a, b = (x[..., None] for x in np.meshgrid(first, second, indexing="ij"))
         of_a, of_b = a**powers * damping, b**powers * damping
-        # The last residual is that of E itself: the profile's sum matters more than any one position.
+        # The last residual belongs to E itself: the profile's sum matters more than any one position.
         away, span = survival - of_b, of_a - of_b
         away, span = (np.concatenate([x, x.sum(-1, keepdims=True)], axis=-1) for x in (away, span))
         norm = (span * span).sum(-1)

@@ -4,7 +4,7 @@ A step in which j requests decode, each verifying 1 + k positions, lasts
 
     S(j) = [(a*(1 - s*exp(-V/v)))^r + (b*V)^r]^(1/r) + w*j*context + [k > 0]*(f + d*k) + t*j*k,   V = j*(1 + k)
 
-a is the time in which the weights are read once, b that of computing one position. r is the sharpness of the transition
+a is the time to read the weights once, b the time to compute one position. r is the sharpness of the transition
 between these two bounds. s and v are the saving of experts while few are touched. w is the time of a token of context; f, d
 and t are the costs of drafting.
 A request of p prompt and g output tokens decodes for D = (g - 1)/E steps. Its prompt is read in a step with others: u*p more
@@ -92,7 +92,7 @@ class Tier(NamedTuple):
         first: smallest number of decoding requests.
         drafted: k, positions drafted in a step for one request.
         tokens_per_step: E, at least 1.
-        verified: those of them that are verified; None: all.
+        verified: how many of them are verified; None: all.
     """
 
     first: int
@@ -526,7 +526,7 @@ def _mean(values: FloatArray, number: _Chances) -> FloatArray:
 
 
 def _relative(whole: FloatArray, slopes: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
-    """Slopes of a figure's logarithm from those of the figure."""
+    """Slopes of a figure's logarithm from the slopes of the figure."""
     return tuple(np.asarray(slope / np.maximum(whole, _LEAST)) for slope in slopes)
 
 

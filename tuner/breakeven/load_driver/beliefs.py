@@ -103,7 +103,7 @@ class Belief:
         return Latency(line_s * math.exp(b * hump), others, s, (1.0 - s - moved, s + moved, hump))
 
     def at_rps(self, arm: int, rps: float, ceiling_rps: float = math.inf) -> Latency:
-        """Open-loop latency, and how it moves; at and beyond saturation that of the fullest engine that is predicted.
+        """Open-loop latency, and how it moves; at and beyond saturation the latency of the fullest engine that is predicted.
 
         `ceiling_rps` is the lowest rate at which the arm was seen saturated.
         """

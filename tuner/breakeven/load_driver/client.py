@@ -63,7 +63,7 @@ class Endpoint:
         url: base address, `http://host:port` or https.
         model: served model name; None if it is the only one the engine serves.
         api_key: sent as a bearer token; never shown.
-        ca_file: CA certificate for https; None takes the system's.
+        ca_file: CA certificate for https; None takes the certificates of the system.
         check_hostname: whether the certificate must name the host; a pod asked by its address has one that does not.
         request_timeout_s: a request without its last byte by then has failed.
     """

@@ -51,7 +51,7 @@ class Dataset:
     """Requests of a file, in its order; at least one.
 
     Attributes:
-        name: the file's, as points and profile call it.
+        name: name of the file, as points and profile call it.
         digest: eight hexadecimal digits of the file's content; another file is another sweep.
     """
 

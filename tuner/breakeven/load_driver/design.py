@@ -123,7 +123,7 @@ class SweepStep:
         window_s: planned window.
         longest_s: limit of the window, which grows if its requests are too few.
         number: which point of the sweep this is, from 1.
-        prompt_tokens: wanted prompt length if it differs from the sweep's.
+        prompt_tokens: wanted prompt length if the sweep has another.
     """
 
     load: ImposedLoad
@@ -255,7 +255,7 @@ def closing_step(
 
     A sweep in one start repeats its first load, so that a machine that drifts is seen. A second start repeats the usable load of
     the first one that is in the middle by requests in flight, with the same arrivals: starts and minutes differ by what it shows.
-    `measured` are the points of the sweep in the order in which they were measured; it begins with those of the first start, `before`.
+    `measured` are the points of the sweep in the order in which they were measured; the points of the first start, `before`, lead.
     """
     usable = sorted((point for point in before or measured[:1] if point.usable), key=_inflight)
     if not usable:

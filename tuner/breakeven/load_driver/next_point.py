@@ -300,9 +300,9 @@ def some_schedule(arm: Arm) -> str | None:
 #
 #     regret(delta, sigma) = sigma*pdf(delta/sigma) - delta*cdf(-delta/sigma)
 #
-# with delta the rival's ln L less that of the recommended arm and sigma its standard deviation. Rivals are counted one by
-# one, so the sum over them is an upper bound. A single arm in question is compared with an imagined rival that is known
-# to be as fast: the hardest case.
+# with delta the ln L of the rival less the ln L of the recommended arm, and sigma the standard deviation of delta. Rivals are
+# counted one by one, so the sum over them is an upper bound. A single arm in question is compared
+# with an imagined rival that is known to be as fast: the hardest case.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

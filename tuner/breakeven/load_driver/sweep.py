@@ -187,7 +187,7 @@ async def run_sweep(
 
 @dataclass
 class _Run:
-    """One start of a sweep: engines by arm, the points so far, also those of earlier starts, and who is told of them."""
+    """One start of a sweep: engines by arm, the points so far, earlier starts included, and who is told of them."""
 
     engines: Mapping[Arm, EngineClient]
     sweep: Sweep
@@ -221,7 +221,7 @@ class _Run:
         report(0.0)
         # One seed for all arms: they meet the same arrivals (common random numbers), each load its own.
         window = await measure(self.engines[arm], trial, step, workload.seed * 1000 + step.number, report)
-        # A schedule stands for the one that the engine has, which the driver does not know.
+        # The driver does not know the schedule of the engine, so any schedule stands for it.
         point = replace(window.point(), schedule=some_schedule(arm), text_source=text or workload.text)
         self.points.append(replace(point, replicate=replicate))
         await self.on_point(self.points[-1])

@@ -258,7 +258,7 @@ def _rows(windows: Sequence[SteadyWindow], scatter: Scatter | None) -> list[list
 
 
 def _of_weight(rows: Sequence[list[SteadyWindow]]) -> list[list[SteadyWindow]]:
-    """Rows without those of few requests: a fit takes lengths as the plain mean of all rows."""
+    """Rows of enough requests: a fit takes lengths as the plain mean of all rows."""
     requests = [seen_in(row).requests for row in rows]
     least = _LEAST_SHARE * float(np.median(requests))
     return [row for row, count in zip(rows, requests, strict=True) if count >= least]

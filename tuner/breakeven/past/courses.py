@@ -64,7 +64,7 @@ class TimeGrid(NamedTuple):
             yield TimeGrid(self.first_s + begin * self.step_s, self.step_s, count)
 
     def place(self, time_s: float) -> int | None:
-        """Index of a time; None if it is none of the grid's."""
+        """Index of a time; None if it is not on the grid."""
         found = round((time_s - self.first_s) / self.step_s)
         on_it = abs(time_s - self.first_s - found * self.step_s) < 1.0
         return found if on_it and 0 <= found < self.times else None
@@ -103,7 +103,7 @@ class PodCourse:
 
 
 def questions(engines: EngineSeries, window_s: int) -> dict[str, str]:
-    """PromQL of each statistic; an element per pod, those of `accepted` also by position.
+    """PromQL of each statistic; an element per pod, for `accepted` also per position.
 
     Copies of an engine count once, as in `engine_series`. Counters are asked for as they stand at a window's ends: growths of
     all of them then belong to the same two scrapes, and no server extrapolates them in a way of its own.

@@ -57,9 +57,9 @@ class AskedPast(NamedTuple):
         matchers: on every series.
         prefix: of their names; None: the first of the usual ones that has some.
         grid: ends of the windows.
-        method: of drafts of which no series says how they are made.
+        method: how drafts are made if no series says so.
         single: whether the pods must be of one workload.
-        arms: those that have a name of the user's; what ran by the same method with the same drafts is called so.
+        arms: arms that the user named; what ran by the same method with the same drafts takes the name.
     """
 
     matchers: tuple[Matcher, ...]
@@ -299,7 +299,7 @@ def _wanted(found: CutPast) -> str:
 
 
 def _present(windows: Sequence[SteadyWindow], newest: Sequence[PodKind]) -> Fingerprint:
-    """The fingerprint of now: of the pods at the end the one that appeared last, else that of the last window."""
+    """The present fingerprint: of the pods at the end the newest fingerprint, else the fingerprint of the last window."""
     now = {one.fingerprint for one in newest}
     first: dict[Fingerprint, int] = {}
     for one in sorted(windows, key=lambda one: one.end_s):

@@ -68,7 +68,7 @@ class Fingerprint(NamedTuple):
 class PodKind:
     """Arm and fingerprint of a pod; k is its longest draft, or 0 if it counts no drafts.
 
-    The schedule is that of the annotation: draft length per batch size, or the word for adaptive verification.
+    The annotation gives the schedule: draft length per batch size, or the word for adaptive verification.
     """
 
     k: int
@@ -142,7 +142,7 @@ def _gpus(answers: Mapping[str, Iterable[Labels]]) -> Iterator[tuple[tuple[str, 
 
 
 def _own(labels: Labels, name: str) -> str:
-    """A label of what is described, not of the one that describes it."""
+    """A label of the described object, not of the exporter that describes it."""
     return labels.get(f"exported_{name}") or labels.get(name, "")
 
 

@@ -1,6 +1,6 @@
 """The pods of one arm in blocks of time: their counts, and the latency and the rate per replica that follow.
 
-The latency is that of the requests under way (`roll_experiment` says why), at the steady rate that keeps their number in flight.
+The latency counts the requests under way (`roll_experiment` says why), at the steady rate that keeps their number in flight.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _without_first(blocks: ArmBlocks) -> tuple[ArmBlocks, FloatArray]:
     """
     needed = np.stack([getattr(blocks, name) for name in _NEEDED])
     known = np.isfinite(needed).all(axis=0) & (blocks.watched_s > 0.0)
-    # There is no sample before the first block's.
+    # The first block has no sample before it.
     old = known[:, :2].any(axis=1, keepdims=True)
     age = np.where(old, np.inf, np.cumsum(known, axis=1))
     known &= np.cumsum(known, axis=1) > 1

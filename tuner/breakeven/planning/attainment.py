@@ -22,7 +22,7 @@ CONFIDENCE = 0.9
 def added_up(histograms: Sequence[Mapping[float, float]]) -> dict[float, float]:
     """The sum of several histograms, each given as cumulative counts by upper edge (s).
 
-    Native histograms leave out buckets that are empty, and their edges differ from those of classic ones. An edge stays if
+    Native histograms leave out buckets that are empty, and have other edges than classic histograms. An edge stays if
     the count below it is known in every histogram: it has that edge, or no values between the edges around it.
     """
     edges_s = sorted({edge_s for one in histograms for edge_s in one})

@@ -92,7 +92,7 @@ def capacity_along(
     """Capacity of an arm by the curve of its latency; None if the figure of an objective was not measured at all.
 
     `max_num_seqs` is the largest batch of the engine, None if not known; `confidence` is the level of the bounds, None takes the
-    profile's.
+    level of the profile.
     """
     asked = _LoadedArm(profile, arm, curve, slo, confidence or profile.confidence)
     room = _room(profile, arm, max_num_seqs)
@@ -285,7 +285,7 @@ def _at_end(at: Prediction, end: Literal[0, 1]) -> Prediction:
 def _most_others(strain: Callable[[float], float]) -> float | None:
     """Largest number of others in flight at which a strain that rises with it is at most 1.
 
-    0 if the strain of a lone request is more; infinite if that of no number is; None if the strain is not known.
+    0 if a lone request strains more; infinite if no number does; None if the strain is not known.
     """
     low, below = 0.0, strain(0.0) - 1.0
     if math.isnan(below) or below >= 0:

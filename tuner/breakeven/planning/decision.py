@@ -158,7 +158,7 @@ class Situation:
 def decide(now: Situation) -> Decision:
     """Decide which arm should run.
 
-    Pure: equal situations give equal decisions. Pinning, pausing and missing data are the caller's.
+    Pure: equal situations give equal decisions. The caller handles pinning, pausing and missing data.
     """
     arms, running = [law.prior.arm for law in now.laws], now.memory.running
     measured = running in arms and NO_SPECULATION in arms
@@ -178,7 +178,7 @@ def decide(now: Situation) -> Decision:
 
 
 def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s: float) -> DecisionMemory:
-    """The memory with the live acceptance of the running arm's drafter moved towards this window's.
+    """The memory with the live acceptance of the running arm's drafter moved towards the acceptance of this window.
 
     One window of unusual text must not end speculation for good, because an arm that was left shows no acceptance any more.
     A schedule's acceptance is a mixture over its draft lengths and is evidence about none of them.

@@ -37,7 +37,7 @@ def envelope(curves: Sequence[tuple[Arm, Curve]], rps_range: tuple[float, float]
 
     def fastest(rps: FloatArray) -> NDArray[np.intp]:
         latencies = np.array([curve.latencies_at_rps(rps) for _, curve in curves])
-        # If every arm is saturated, the one that saturates last is taken.
+        # If every arm is saturated, the arm that saturates last is taken.
         latencies[last] = np.where(np.all(np.isnan(latencies), axis=0), 0.0, latencies[last])
         return np.asarray(np.nanargmin(latencies, axis=0))
 

@@ -180,7 +180,7 @@ class LoadQuestion:
         running: the arm that the others are compared with, beside no speculation.
         derived: whether draft lengths that were not measured are evaluated too.
         rps_range: rates for which verdicts are meant; None takes the measured range.
-        confidence: level of the bounds; None takes the profile's.
+        confidence: level of the bounds; None takes the level of the profile.
     """
 
     load: LoadPoint

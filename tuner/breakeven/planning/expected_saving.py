@@ -148,7 +148,7 @@ def known_speedup(
         return None
 
     def logarithm(factors: FloatArray) -> FloatArray:
-        # At equal rates the ratio of latencies is that of requests in flight.
+        # At equal rates latencies and requests in flight have the same ratio.
         none, other = (
             np.log(laws[i].table.at(np.array([max(rps, _LEAST_RPS)]), factors[:, i], 0.0)[:, 0])
             for i in places
@@ -479,7 +479,7 @@ class _View:
         """Request-seconds saved, queues apart: over the horizon, and for the rest of a day at all loads seen.
 
         By the horizon alone a roll that pays within half a day is never made, however long the load has been constant.
-        The rest of the day counts if its sign is that of the horizon: else there is time to change again.
+        The rest of the day counts if it has the sign of the horizon: else there is time to change again.
         """
         soon, usually = (held[self.running] - held[b] for held in (self.expected, self.usual))
         lasting = np.where(soon * usually > 0.0, usually, 0.0)

@@ -24,7 +24,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
 
 _SHARED_SD = 0.10
-"""Standard deviation of the error that all arms share: live requests are not those of the calibration."""
+"""Standard deviation of the error that all arms share: live requests differ from the requests of the calibration."""
 _FAMILY_SD = 0.03
 """Standard deviation of the error that the draft lengths of one drafter share."""
 _OWN_SD = 0.02

@@ -34,10 +34,10 @@ class Load:
         survival: share of drafts whose first tokens up to each position were all accepted; empty if not observed.
         strain: bounds of the largest ratio of a measured quantile to the objective's limit, from figures that have lasted longer
             than a window; an upper one of None is open; None if not known.
-        dispersion: variance over mean of the counts of arrivals; None if unknown, and taken for Poisson's.
+        dispersion: variance over mean of the counts of arrivals; None if unknown, and arrivals count as Poisson.
         met_inflight: mean number in flight among which finished requests were; None takes `inflight`.
-        drains: a queue drained, or came and went: the latency is that of no mean number in flight.
-        settled: whether the latency is that of this load; while a queue from a roll is worked off, no law is learned
+        drains: a queue drained, or came and went: no mean number in flight explains the latency.
+        settled: whether the latency belongs to this load; while a queue from a roll is worked off, no law is learned
             from it.
     """
 
@@ -173,7 +173,7 @@ def sampling_error(fit: ArmFit | None, load: Load, live: Sequence[LiveAcceptance
     """Relative standard error of a live E.
 
     It is the scatter between windows of live traffic, over the windows that are averaged: tokens of one request are similar,
-    and so are requests of one hour. It is at least the scatter of requests when the arm was calibrated, over those of now,
+    and so are requests of one hour. It is at least the scatter of requests when the arm was calibrated, over the requests of now,
     because a single window shows no scatter.
     """
     scatter = fit.acceptance.request_scatter if fit is not None and fit.acceptance is not None else None

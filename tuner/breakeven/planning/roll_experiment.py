@@ -98,7 +98,7 @@ def always_valid_radius(sd: float, confidence: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSpeedup:
-    """Latency of the old arm over that of the new one, at one rate per replica.
+    """Latency of the old arm over latency of the new arm, at one rate per replica.
 
     Attributes:
         log: its natural logarithm.

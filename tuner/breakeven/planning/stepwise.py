@@ -50,7 +50,7 @@ def step_view(
 ) -> StepView:
     """Derive step durations of a method (or candidate) from a profile, at batch sizes from 1 to `batches`.
 
-    Tokens per step of the conditions are those of the longest measured draft length; `alpha` takes their place. Draft lengths
+    Tokens per step of the conditions belong to the longest measured draft length; `alpha` takes their place. Draft lengths
     to consider, beside 0, are all up to the longest measured unless they are given.
 
     Raises:

@@ -29,7 +29,7 @@ class Turn:
 class WhatItTakes:
     """Figures at which an arm would pay, each alone; lengths are means, None if not measured, and the rate is per replica.
 
-    Tokens per step are None if its acceptance was not measured, or is that of a schedule. The draft length allows the most.
+    Tokens per step are None if its acceptance was not measured, or was measured with a schedule. The draft length allows the most.
     """
 
     most_tokens_per_step: float

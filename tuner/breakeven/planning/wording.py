@@ -113,7 +113,7 @@ def figures_text(decision: Decision) -> str:
 
 
 def _bursts(load: Load) -> str:
-    """Dispersion of the arrivals, if they are burstier than Poisson's; else empty."""
+    """Dispersion of the arrivals, if they are burstier than Poisson arrivals; else empty."""
     if load.dispersion is None or load.dispersion < BURSTY:
         return ""
     return f" (arrivals of dispersion {figure(load.dispersion)})"
@@ -129,7 +129,7 @@ def _acceptance_of(decision: Decision) -> str:
 
 
 def _corrected(decision: Decision) -> str:
-    """The break-even as corrected by live latency, if it differs from the profile's; else empty."""
+    """The break-even as corrected by live latency, if the profile has another one; else empty."""
     until_rps, comparison = decision.pays_until_rps, decision.against_none
     if until_rps is None or comparison is None:
         return ""

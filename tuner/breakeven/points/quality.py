@@ -97,7 +97,7 @@ def shows_unanswered(point: Point) -> bool:
     """Whether an open loop shows that the engine could not answer at the rate that was asked for.
 
     A whole run ends with its last answer, so that its throughput is below its rate however fast the engine is. Such a
-    run shows saturation only if its latency grew as that of a queue does.
+    run shows saturation only if its latency grew as in a queue.
     """
     return _falls_short(point) and (_excess_s(point) is None or _queued(point))
 

@@ -92,7 +92,7 @@ def _row(fields: dict[str, str]) -> RatioRow:
 
 
 def nearest_row(facts: ServiceFacts, arm: Arm) -> RatioRow | None:
-    """The row of an arm's method whose draft length and model are most like the arm's; None if nobody measured the method.
+    """The row of an arm's method with the nearest draft length and model; None if nobody measured the method.
 
     A doubled draft length counts as much as the step between a dense model and one of experts, or four times the parameters.
     """

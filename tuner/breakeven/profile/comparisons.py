@@ -61,7 +61,7 @@ class Comparison:
     """An arm against another one, usually no speculation.
 
     Attributes:
-        speedup: latency of `against` over that of `arm` at the load; 0 where only the arm is saturated, infinite
+        speedup: latency of `against` over latency of `arm` at the load; 0 where only the arm is saturated, infinite
             where only `against` is, None where both are.
         speedup_ci: bounds; an open end is None.
         c1_ratio, c2_ratio: C1R and C2R; if C2R is above 1, the gain shrinks with load.

@@ -98,7 +98,7 @@ class Curve:
 
     Attributes:
         knots: (others, latency in s) in ascending order, shape (K, 2), from a lone request to near saturation.
-        saturation_rps: rate beyond which there is no steady state, above that of each knot.
+        saturation_rps: rate beyond which there is no steady state, above the rate of each knot.
         noise: relative standard deviation of one measured point.
         basis: `arm` if the arm was measured, else `others`.
         others_range: measured range of others in flight.
@@ -108,10 +108,10 @@ class Curve:
         start_sd: relative standard deviation over starts of the engine; in all bounds, and not in `line`: a decision learns from
             the pods that run.
         beside: others in flight at which it was measured beside no speculation.
-        ceiling_rps: measured saturation, if that is below the law's.
+        ceiling_rps: measured saturation, if the law has a higher one.
         strayed: whether the conditions lie outside what was measured, so that every load does.
         ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None if they were not measured.
-        closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from that of an open loop with as
+        closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from an open loop with as
             many in flight on average: the number in flight does not vary there, and no request waits for a step to end.
     """
 
@@ -287,7 +287,7 @@ def in_bursts(curve: Curve, dispersion: float) -> Curve:
 
     A request in a burst meets the rest of it as well: dispersion - 1 requests if bursts have a geometric size. Their spread
     over the request's time is not known: half of the latency that they add is in doubt. Arrivals more even than Poisson's
-    count as Poisson's. The dispersion is the variance over the mean of the counts of arrivals in spans as long as a request.
+    count as Poisson arrivals. The dispersion is the variance over the mean of the counts of arrivals in spans as long as a request.
     """
     more = min(dispersion, _MOST_DISPERSED) - 1.0
     if not more > 0.0:

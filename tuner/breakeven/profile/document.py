@@ -147,7 +147,7 @@ class Profile:
             conditions: acceptance, lengths and arrivals now; None for acceptance as measured, at `self.lengths`.
             quantile: 0.5, 0.95 or 0.99 in place of the means. TTFT and TPOT stay means where theirs was not measured,
                 and `means` of the answer names them.
-            confidence: level of the bounds; None for the profile's.
+            confidence: level of the bounds; None for the level of the profile.
 
         Raises:
             InputError: an argument outside its range.
@@ -210,7 +210,7 @@ class Profile:
             rps: equal rate to compare at; this or `concurrency`.
             concurrency: equal concurrency to compare at.
             conditions: lengths and arrivals of both arms, and acceptance of `arm` alone; None as in `predict`.
-            confidence: level of the bounds; None for the profile's.
+            confidence: level of the bounds; None for the level of the profile.
 
         Raises:
             InputError: an argument outside its range.

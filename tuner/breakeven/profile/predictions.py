@@ -189,7 +189,7 @@ def refuse_unmeasured(fit: ArmFit | None, arm: Arm, quantile: float) -> None:
         raise NotIdentifiedError(f"{arm}: quantile {quantile:g} was not measured; these were: {known}")
 
 
-# Quantiles of latency, TTFT and TPOT: each has a law of its own, a line in n like the mean's.
+# Quantiles of latency, TTFT and TPOT: each has a law of its own, a line in n like the law of the mean.
 #
 # n is the mean number of others in flight, as for the mean: there is no Little's law of a quantile. Left out of the fit, a
 # p95 is missed by about twice as much as a mean.

@@ -49,7 +49,7 @@ class _AskedArm(NamedTuple):
         demand: of its requests, scalars.
         measured: demand when the arm was measured; None if that is the same.
         strayed: whether arm or lengths lie outside what was measured.
-        as_measured: whether lengths and acceptance are those of its rows, so that the law converts next to nothing.
+        as_measured: whether its rows have these lengths and this acceptance, so that the law converts next to nothing.
         apart: lengths at which the arm was measured, if other arms were measured at others and no row of it shows what lengths change.
     """
 

@@ -228,7 +228,7 @@ class Layout:
         whole = decoding + found.through_first[:, None] * first
         of_latency, of_ttft = found.of_prompts
         slopes = dict(zip(READ_BY, found.prompt_slopes, strict=True))
-        # The cost of a prompt token is a multiple of that of a position: it moves with both.
+        # The cost of a prompt token is a multiple of the cost of a position: it moves with both.
         slopes["position_s"] = slopes["position_s"] + slopes["prompt_s"]
         for name, slope in slopes.items():
             first[:, ENGINE.index(name)] += slope * of_ttft
@@ -337,7 +337,7 @@ class EngineStarts:
         sd: with the minutes in which it was measured, of an arm that was measured after others.
         beside_sd: without them, of an arm that was measured beside others.
         differences: between starts, so many are behind both beside the prior.
-        arms: in the order of the law's.
+        arms: in the order of the law.
     """
 
     sd: float = 0.0
@@ -348,7 +348,7 @@ class EngineStarts:
     def sd_of(self, place: int | None) -> float:
         """Standard deviation (ln) of an arm's latencies because few starts measured them, drift of the machine included.
 
-        `place` is the arm's among the law's; None if it was not measured.
+        `place` is the place of the arm in the law; None if it was not measured.
         """
         if place is None or place >= len(self.arms):
             return self.sd if self._after_others else self.beside_sd
@@ -435,7 +435,7 @@ class StepLaw:
         return tuple(found for arm, starts in pairs for found in starts.findings(arm))
 
     def costs_found(self, confidence: float) -> tuple[StepCostFound, ...]:
-        """Every cost with its two-sided bounds, the engine's first, then each drafter's."""
+        """Every cost with its two-sided bounds, first of the engine, then of each drafter."""
         t = t_quantile(confidence, self.dof)
         names = self.layout.costs_named
         spread = np.sqrt(np.diag(np.array(self.covariance)))[: len(names)] * min(t, _NORMAL_T)

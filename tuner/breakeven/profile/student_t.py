@@ -49,7 +49,7 @@ def band_quantile(confidence: float, dof: int) -> float:
     """The multiple of the standard deviation that holds a whole curve, not one point of it; infinite without degrees of freedom.
 
     Scheffe's sqrt(3*F): two curves may differ in level, slope and bend. A claim about some load of a range needs it: of two
-    equal arms the pointwise bounds miss 1 somewhere in two of five data sets, those of a straight line in one of five.
+    equal arms the pointwise bounds miss 1 somewhere in two of five data sets, bounds of a straight line in one of five.
     """
     return _quantile(_curve_probability, confidence, dof)
 

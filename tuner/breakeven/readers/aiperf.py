@@ -260,7 +260,7 @@ def _load_of(document: Document, read: AiperfSummary) -> _Load | ForeignFileErro
 
 
 def _phase_load(document: Document, phases: list[Any]) -> _Load | ForeignFileError:
-    """The load of the second configuration: that of its one phase that is not a warm-up."""
+    """The load of the second configuration: the load of its one phase that is no warm-up."""
     place = "input_config.phases"
     parts = [
         Document(value, document.source, document.place(place, index)) for index, value in enumerate(phases)

@@ -191,7 +191,7 @@ class Document:
     def draft_length_remark(
         self, arm: Arm, drafts: float | None, drafted: float | None, accepted: float | None, *steps: str | int
     ) -> str:
-        """A remark on drafts that were shorter than the arm's; empty if the run's counters agree with the arm.
+        """A remark on drafts that were shorter than the arm drafts; empty if the run's counters agree with the arm.
 
         Without drafts the tool counted none; the steps say where the counters stand.
 

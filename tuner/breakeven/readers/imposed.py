@@ -7,7 +7,7 @@ from typing import Any
 from breakeven.reasons import Reason
 
 _EVEN_SHAPE = 10.0
-"""Shape of gamma arrivals from which they are as even as a clock's."""
+"""Shape of gamma arrivals from which they are as even as clock ticks."""
 
 _BUSY = 0.9
 """Share of the clients in flight from which an open loop waits for one of them."""

@@ -40,7 +40,7 @@ def _latency(metric: str, statistic: str, means: str, default: Any = None) -> An
 
 
 class LlmdReport(ForeignResult):
-    """One report; `latency_unit` is that of the figures of request latency, `ttft_unit` of the first token's."""
+    """One report; its request latency is in `latency_unit`, its time to the first token in `ttft_unit`."""
 
     latency_unit: Literal["s", "ms"] = _latency("request_latency", "units", "`s` or `ms`", default=...)
     latency_mean: Annotated[Number, Field(gt=0)] = _latency(

@@ -37,7 +37,7 @@ _FEWEST = 50
 """Requests of a middle. The mean of fewer scatters by more than the ends are wrong by (tests/unit/readers/test_middle.py)."""
 
 _ALIKE = math.log(3.0)
-"""Most by which a middle's rate and latency may differ from those of its run, which has a ramp and a drain."""
+"""Most by which a middle's rate and latency may differ from the whole run, which has a ramp and a drain."""
 
 _LONGEST_S = 1e8
 """Three years: no run lasts so long, so that the times are none."""
@@ -64,7 +64,7 @@ class RequestTimes:
 
 @dataclass(frozen=True)
 class Middle:
-    """The middle of a run: its mean in flight over time, columns in place of the whole run's, and in words which requests count."""
+    """The middle of a run: its mean in flight over time, columns to replace the whole run's columns, and which requests count."""
 
     inflight: float
     columns: dict[str, float | None]
@@ -121,7 +121,7 @@ def middle_of(run: RequestTimes, mode: str, rise_s: float = 0.0) -> Middle | Non
     if begin_s is None:
         return None
     begin_s = max(begin_s, first_sent_s + rise_s + _RISE_LATENCIES.get(mode, _RISE) * float(latency_s.mean()))
-    # The latency of the middle is longer than that of the whole run.
+    # The middle has a longer latency than the whole run.
     near = (sent_s >= begin_s) & (sent_s <= end_s)
     if near.sum() < _FEWEST:
         return None

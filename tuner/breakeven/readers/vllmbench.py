@@ -352,7 +352,7 @@ def _speculation(document: Document, read: VllmBenchResult, arm: Arm) -> _Column
             "--method and --k of the arm that ran, not none",
             document.standing(VllmBenchResult, speculates),
         )
-    # SGLang's accept_length is the server's since it started, not this run's.
+    # SGLang counts accept_length since its server started, not over this run.
     if read.accepted is None:
         return {}
     columns: _Columns = {"drafts": (read.drafts_counted, "drafts_counted")}

@@ -70,7 +70,7 @@ class BestArmMap:
     """The fastest arm for every acceptance of one draft token (rows) and load per replica (columns).
 
     Attributes:
-        lead: by how much 1/latency of each arm exceeds that of the best other arm (1/s), shape
+        lead: by how much 1/latency of each arm exceeds 1/latency of the best other arm (1/s), shape
             (len(arms), len(alpha), len(rps)): above 0 if the arm is the fastest. 1/latency is a line in the load, so
             that borders between grid points are found where they are.
         measured_alpha: where the profile was measured, if it says so.

@@ -1,7 +1,7 @@
 """Colours and styles of pictures, for colour-blind readers and printers, on light and on dark paper.
 
 Colour is never the only mark of an arm: every arm also has its own line style and marker, and its name stands at the
-line. The palette is that of Okabe and Ito (https://jfly.uni-koeln.de/color/). Its yellow is left out because it
+line. The palette is by Okabe and Ito (https://jfly.uni-koeln.de/color/). Its yellow is left out because it
 vanishes on white paper, and its black is replaced by the ink of the paper.
 """
 

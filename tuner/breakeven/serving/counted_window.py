@@ -19,8 +19,8 @@ class Arrivals:
     """Dispersion of the arrivals at a replica.
 
     Attributes:
-        dispersion: variance over mean of their counts in spans, 1: Poisson; None: unknown.
-        span_s: length of the spans, s: a request's, or the time between two scrapes if that is longer.
+        dispersion: variance over mean of their counts in spans, 1 for Poisson arrivals; None if unknown.
+        span_s: length of the spans, s: request time, or the time between two scrapes if it is longer.
         problem: why the dispersion is unknown, as the end of a sentence.
     """
 
@@ -46,7 +46,7 @@ class Window:
         met_inflight: mean number among which the finished requests were, per replica: `inflight`, or rate times latency while a
             queue grows, because finished requests met fewer.
         steady: no queue grew or drained, and the number in flight scattered no more than chance explains.
-        drains: a queue drained, or came and went: the mean latency is that of no mean number in flight.
+        drains: a queue drained, or came and went: no mean number in flight explains the mean latency.
         latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
         step_s: mean time between two outputs of a request, each of which carries E tokens.
         tokens_per_step: E per request-step, bonus token included, within what the arm can make; None without decode

@@ -72,7 +72,7 @@ def diagnose(
 
 
 def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
-    """Reasons why the figures are not those of the present load, the most basic reason first."""
+    """Reasons why the figures do not show the present load, the most basic reason first."""
     if snapshot.pods == 0 and snapshot.gone:
         yield _gone(snapshot)
     if snapshot.pods == 0:

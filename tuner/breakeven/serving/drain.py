@@ -53,7 +53,7 @@ class Drain:
 def drain(
     pod_spec: Mapping[str, Any], container: Mapping[str, Any], words: Sequence[str] | None = None
 ) -> Drain:
-    """Read the drain settings of one container; `words` is vLLM's command line where a shell makes it of the container's."""
+    """Read the drain settings of one container; `words` is vLLM's command line if a shell puts it together."""
     grace_s = float(pod_spec.get("terminationGracePeriodSeconds", 30))
     given = command_line(container) if words is None else words
     timeout_s = float(flag_number(given, "--shutdown-timeout") or 0)

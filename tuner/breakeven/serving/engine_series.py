@@ -44,7 +44,7 @@ _WORD = re.compile(rf'"(?:\\.|[^"\\])*"| or (?:{"|".join(_OF_NATIVE.values())})\
 class Counted(NamedTuple):
     """A counter, or one of the two counters of a histogram, which Prometheus stores as series of their own or in a native one.
 
-    The family is its name without prefix and suffix. Labels of its series are those that are neither the pod's nor the engine's.
+    The family is its name without prefix and suffix. `labels` are the labels of its series beside the labels of pod and engine.
     """
 
     family: str
@@ -110,7 +110,7 @@ class EngineSeries:
         return f"{self.prefix}{name}{selector((*self.matchers, *more))}"
 
     def once(self, how: str, expression: str, *labels: str) -> str:
-        """One element per engine of an expression that has one per copy; `labels` are those beside the pod's and the engine's."""
+        """One element per engine of an expression that has one per copy; `labels` come beside the labels of pod and engine."""
         return f"{how} by({','.join((*self.pod, *ENGINE, *labels))})({self.labelled(expression)})"
 
     def by_pod(self, how: str, expression: str, *labels: str) -> str:
@@ -128,7 +128,7 @@ class EngineSeries:
     def ended(self, stats: Iterable[str], window_s: int) -> str:
         """Series, by pod and name, that were there when the window began and are not there now, while their engine's others are.
 
-        What they grew by is not that of the window: a relabelling begins to drop names, or histograms are stored in another
+        Their growth is not the growth over the window: a relabelling begins to drop names, or histograms are stored in another
         form from now on.
         """
         names = {name for stat in stats for name in COUNTED[stat].names} | {WAITING}
@@ -147,7 +147,7 @@ class EngineSeries:
     def counted_once(self, how: str, parts: Mapping[str, str]) -> str:
         """Counters of several statistics, of each engine once: the copy that is highest.
 
-        It has the newest sample, and its growth is that of the copy that was scraped for longest.
+        It has the newest sample, and the growth of the copy that was scraped for longest.
         """
         own = sorted({label for stat in parts if stat in COUNTED for label in COUNTED[stat].labels})
         return self.once(how, joined(parts), STATISTIC, *own)
@@ -161,7 +161,7 @@ class EngineSeries:
 
 
 def by_replica(expression: str) -> str:
-    """Series with a name of their server: the pod's, and outside of Kubernetes the scraped address."""
+    """Series with a name of their server: the name of the pod, or outside of Kubernetes the scraped address."""
     by_address = f'label_replace({expression},"{REPLICA}","$1","instance","(.+)")'
     return f'label_replace({by_address},"{REPLICA}","$1","pod","(.+)")'
 

@@ -90,7 +90,7 @@ def engine_start(
 
 
 def preset_start(container: Mapping[str, Any]) -> EngineStart:
-    """The part of the command line that a container adds to that of KServe's preset."""
+    """The part of the command line that a container adds to the command line of KServe's preset."""
     script = shell_script(f"vllm serve {preset_arguments(container)}", environment_of(container))
     words = script.commands[0].words if script.complete and script.commands else ()
     return EngineStart(words, literal=all(command.literal for command in script.commands))
@@ -360,7 +360,7 @@ class PresetEnd(NamedTuple):
 def preset_end(text: str) -> PresetEnd | None:
     """The last command of a text that has the form of KServe's presets; None of any other text.
 
-    Of a variable that the text sets more than once the last value counts: that of the newest vLLM that the preset knows.
+    If the text sets a variable more than once, the last value counts: it is for the newest vLLM that the preset supports.
     """
     starts = list(_LAST_COMMAND.finditer(text)) if len(text) <= _MOST_CHARACTERS else []
     if len(starts) != 1:

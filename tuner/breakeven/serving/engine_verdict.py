@@ -30,7 +30,7 @@ from breakeven.serving.vllm_versions import VllmVersion, version_of
 # Importing vLLM took 12 s on two idle cores, and a minute on busy ones; a model's class is inspected for as long again.
 IMPORT_S, EACH_S = 300.0, 60.0
 """The deadline of a process, and what each question adds."""
-# A Pod that names no GPUs (a DRA claim, a chart's values) is judged as if it had those of one server.
+# A Pod that names no GPUs (a DRA claim, a chart's values) is judged as if it had the GPUs of one server.
 _SERVER_GPUS = 8
 _OTHER_GPUS = re.compile(r"rocm|tpu|xpu|gaudi|hpu|neuron|ascend", re.IGNORECASE)
 # Folders and files of the container, which are not here.

@@ -22,7 +22,7 @@ NEEDED_COUNTERS = (
     "output_tokens",
     "output_n",
 )
-"""Without these nothing is said about an engine; the others are those of one that speculates."""
+"""Without these nothing is said about an engine; only an engine that speculates has the others."""
 GROWTHS = ("running_growth", "waiting_growth")
 """Statistics that may be below zero: what a gauge grew by."""
 
@@ -46,7 +46,7 @@ class Growths:
 
     @classmethod
     def summed(cls, parts: Sequence[Growths]) -> Growths:
-        """Sums over pods; the span is the mean one, and the shortest queue that of the pod that has the least."""
+        """Sums over pods, with their mean span and the shortest queue of any pod."""
         stats: dict[str, float] = defaultdict(float)
         accepted: dict[int, float] = defaultdict(float)
         for part in parts:

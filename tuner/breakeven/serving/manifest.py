@@ -63,7 +63,7 @@ def as_written(item: Any) -> list[str]:
 
 
 def checked_claim(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the PersistentVolumeClaim without its nulls; errors are those of `checked`."""
+    """Return the PersistentVolumeClaim without its nulls; raises what `checked` raises."""
     found = dict(checked(document, _CLAIM, where, ""))
     return {"metadata": {"name": "", **(found.get("metadata") or {})}, "spec": found.get("spec") or {}}
 
@@ -71,7 +71,7 @@ def checked_claim(document: Mapping[str, Any], where: str) -> dict[str, Any]:
 def checked(value: Any, shape: Any, where: str, path: str) -> Any:
     """Return a part of a manifest without its nulls, which Kubernetes takes for absent.
 
-    A shape gives types by name: an object, a list of one shape, or a type of Python's. `path` is empty for the whole document.
+    A shape gives types by name: an object, a list of one shape, or a Python type. `path` is empty for the whole document.
 
     Raises:
         InputError: naming the first field of another type than Kubernetes gives it.

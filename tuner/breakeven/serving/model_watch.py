@@ -92,7 +92,7 @@ class ModelWatch:
                 f"{engines.prefix}{COUNTED[stat].name}" for stat in missing(counters, NEEDED_COUNTERS)
             ),
             not_a_number=not_a_number(counters),
-            # Checked for the mean pod: the limits are those of one engine.
+            # Checked for the mean pod: the limits are for one engine.
             impossible=impossible(counters.over(self.pods), EngineLimits(), float(window_s)),
         )
 

@@ -81,7 +81,7 @@ class Places:
 
     @classmethod
     def of(cls, container: Mapping[str, Any], inside: str = "") -> Places:
-        """Paths of a container of the pod spec at a path, which is empty for that of a Deployment."""
+        """Paths of a container of the pod spec at a path, which is empty for a Deployment."""
         path = f"{inside}.containers[{container.get('name', '')}]".lstrip(".")
         return cls(f"{path}.command", f"{path}.args", f"{path}.env")
 
@@ -107,7 +107,7 @@ def _starts_vllm(container: Mapping[str, Any]) -> bool:
 
 
 def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
-    """Compare one container that starts vLLM without a shell with the opt-in; without places they are those of a Deployment."""
+    """Compare one container that starts vLLM without a shell with the opt-in; without places it lies as in a Deployment."""
     version = version_of(str(container.get("image", "")))
     if version is not None and version < OLDEST:
         refusal = (

@@ -73,7 +73,7 @@ def engine_limits(
 ) -> EngineLimits:
     """The limits that a target's command line and its arm set.
 
-    The draft length of an arm that is no candidate may be the drafter's own, not the arm's.
+    The draft length of an arm that is no candidate may come from the drafter, not from the arm.
     """
     drafts = running.k if running is not None and (running.k == 0 or running in candidates) else None
     batch = flag_number(command_line, "--max-num-seqs")

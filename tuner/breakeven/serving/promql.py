@@ -38,7 +38,7 @@ class Matcher(NamedTuple):
     value: str
 
     def render(self) -> str:
-        """PromQL text; raises ValueError if the label is no label name, or the operator none of PromQL's."""
+        """PromQL text; raises ValueError if the label is no label name, or PromQL has no such operator."""
         if not _LABEL_NAME.fullmatch(self.label):
             raise ValueError(f"{self.label!r} is not a Prometheus label name")
         if self.operator not in _OPERATORS:
@@ -66,7 +66,7 @@ def selector(matchers: Iterable[Matcher]) -> str:
 
 
 class LabelNames(NamedTuple):
-    """Names that a Prometheus has for the labels of a pod, where a federation or relabelling has changed those of engines' series.
+    """Names that a Prometheus has for the labels of a pod, if a federation or relabelling has renamed them in engines' series.
 
     Questions are written, and answers are read, with `namespace` and `pod`. Only the client of a server translates.
     """
@@ -118,7 +118,7 @@ class RangeQuestion(NamedTuple):
 
     @classmethod
     def of_subquery(cls, promql: str, now_s: float) -> RangeQuestion | None:
-        """The same times and values as those of a subquery, by which servers mean different times; None if it is no subquery.
+        """The times and values of a subquery, by which servers mean different times; None if it is no subquery.
 
         Args:
             promql: `(EXPRESSION)[SPANs:STEPs]`, or the same with `@ TIME` behind it.

@@ -39,7 +39,7 @@ def opt_in_of(
     places: Places | None = None,
     files: Mapping[str, str] | None = None,
 ) -> OptIn:
-    """Compare one container with the opt-in; without places they are those of a Deployment."""
+    """Compare one container with the opt-in; without places it lies as in a Deployment."""
     places = places or Places.of(container)
     call = shell_call(command_line(container))
     if call is not None and preset_end(call.script) is not None:

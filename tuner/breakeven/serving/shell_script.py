@@ -66,7 +66,7 @@ class Script:
 
 @dataclass
 class _Word:
-    """A word being put together: finished words, and the one that grows."""
+    """Words being put together: finished words, and the word that grows."""
 
     done: list[str]
     text: str = ""

@@ -21,11 +21,11 @@ class PodTemplate:
     Attributes:
         kind: of the object that has it, or the name of the chart whose values have it.
         where: file and document.
-        annotations: those that reach the pods. annotations_path: where the file has them.
+        annotations: annotations of the pods. annotations_path: where the file has them.
         pod_spec: as far as the file says it.
-        inside: path of the pod spec; empty for that of a Deployment and its like.
+        inside: path of the pod spec; empty for a Deployment and its like.
         managed: whether the operator rolls what runs it.
-        places: of a container by its name, where they are not those of a pod spec.
+        places: of a container by its name, if a pod spec has others.
         rolling: what the spec of a managed object says about rolls; empty for another.
         remark: what is to be known of the place, as a sentence.
     """

@@ -1,6 +1,6 @@
 """Judges command lines by the vLLM of the Python that runs this file: `vllm_judge.py FOLDER < questions.json`.
 
-It imports nothing of Breakeven, because that Python may be an image's. vLLM's own parser and configuration classes judge; nothing
+It imports nothing of Breakeven, because that Python may be in an image. vLLM's own parser and configuration classes judge; nothing
 of them is replaced. On a machine without a GPU an engine for GPUs is judged through a platform plugin, which is vLLM's own
 mechanism: the platform is vLLM's class for CUDA, and `StandInGpu` answers only what that class asks of the hardware.
 """
@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 GPU = "NVIDIA H100 80GB HBM3"
-"""The GPU that stands in for the target's."""
+"""The GPU that stands in for the target GPU."""
 GPUS = "BREAKEVEN_JUDGED_GPUS"
 """The variable with the number of GPUs; unset for an engine that is not for GPUs."""
 NO_VLLM = 3

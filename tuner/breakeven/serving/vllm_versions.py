@@ -63,7 +63,7 @@ def version_of(image: str) -> VllmVersion | None:
     """The version of vLLM that an image's tag names; None if it names none.
 
     A tag counts only of an image that is called after vLLM, because others have versions of their own. A calendar
-    (`25.09-py3`, `2025-05-27-v1`) is no version of vLLM's.
+    (`25.09-py3`, `2025-05-27-v1`) is no vLLM version.
     """
     name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
     if inside := _INSIDE.search(tag):

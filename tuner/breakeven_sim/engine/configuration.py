@@ -129,7 +129,7 @@ class StepClock:
         self._missed_share = 1.0 - step.experts.share_per_token if step.experts else 0.0
 
     def drafts_s(self, requests: int, drafted: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Time (s) that drafted tokens add to steps: their own, and that of the experts that no other token touches."""
+        """Time (s) that drafted tokens add to steps: for themselves, and for experts that no other token touches."""
         own_s = np.multiply(drafted, self._per_drafted_s, dtype=np.float64)
         if self._experts_s:
             fresh = self._missed_share**requests * (1.0 - np.power(self._missed_share, drafted))
@@ -217,7 +217,7 @@ def _verified(times: StepTimes, text: Text, drafts: DraftLengths, most: int) -> 
     """Drafts per request that adaptive verification verifies, by batch size.
 
     As vLLM 0.33 does it, as many as give the most tokens for the time that its own steps took at the start. Simplified: every
-    request of a batch has as many, and the drafter's chances are those of the text on average.
+    request of a batch has as many, and the drafter has the mean chances of the text.
     """
     lengths = range(drafts.longest + 1)
     tokens = [mean_tokens_per_step(text, k) for k in lengths]

@@ -106,7 +106,7 @@ class Engine:
     # Entry points -----------------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
-        """Queue a request; its arrival must not lie before an earlier one's.
+        """Queue a request; it must not arrive before an earlier request.
 
         Raises:
             ValueError: it could never fit into the pool, or has nothing to read or to generate.

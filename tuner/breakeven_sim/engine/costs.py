@@ -137,7 +137,7 @@ class BrokenAnswers(_Strict):
     from_token: int = Field(default=0, ge=0, description="position of the answer from which it is wrong")
     kind: Literal["wrong", "loop", "empty"] = Field(
         default="wrong",
-        description="wrong: some tokens are not the model's; loop: four tokens again and again; empty: nothing",
+        description="wrong: the model would not choose some tokens; loop: four tokens again and again; empty: nothing",
     )
     grammar_share: _Share = Field(
         default=0.0, description="share of the answers in demanded JSON that break off before their end"
@@ -194,7 +194,7 @@ class EngineCosts(_Strict):
     sources: dict[str, str] = Field(default={}, description="where a number comes from, by its dotted path")
 
     def method(self, name: str, drafter: str | None = None) -> Method:
-        """The costs of a method; a drafter's own entry goes before its method's.
+        """The costs of a method; the drafter's own entry goes before the entry of its method.
 
         Raises:
             InputError: neither is in the document.

@@ -24,7 +24,7 @@ _LOOP = 4
 
 
 class TokenOpinion(NamedTuple):
-    """The model's opinion of one token: its place among all tokens, and the logarithms of its probability and the first choice's."""
+    """The model's opinion of one token: its place among all tokens, and the log-probabilities of it and the first choice."""
 
     rank: int
     logprob: float

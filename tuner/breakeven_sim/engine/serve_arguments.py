@@ -102,7 +102,7 @@ _UNDERSTOOD = (
     "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes", "seed", "sim_costs", "as_json",
 )  # fmt: skip
 
-# Help and defaults of the flags that change the simulated engine; their types and choices are vLLM's.
+# Help and defaults of the flags that change the simulated engine; vLLM defines their types and choices.
 _EXPLAINED: dict[str, dict[str, Any]] = {
     "--model": {"help": "the same as a flag"},
     "--served-model-name": {
@@ -180,7 +180,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def _declare(parser: argparse.ArgumentParser, flag: Flag, **more: Any) -> None:
-    """Give the parser a flag of vLLM's; `more` adds to or replaces what vLLM says about it."""
+    """Give the parser a vLLM flag; `more` adds to or replaces what vLLM says about it."""
     options: dict[str, Any] = {"default": None, "help": argparse.SUPPRESS}
     if flag.takes == "yes or no":
         options["action"] = argparse.BooleanOptionalAction

@@ -1,7 +1,7 @@
 """vLLM's `--speculative-config`: its keys, its defaults and its refusals.
 
-Follows vLLM 0.32: the rules were tried with its own parser or read in its source. Refusals are one line of
-the same substance as vLLM's, not its wording.
+Follows vLLM 0.32: the rules were tried with its own parser or read in its source. A refusal is one line
+of the same substance as in vLLM, in other words.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class CostArms:
     """Arms of an engine with given costs.
 
     Attributes:
-        costs: the engine's.
+        costs: costs of the engine.
         seed: of drawn texts.
         recorded: recorded texts per method, in place of drawn ones.
         alpha: i.i.d. acceptance in place of the costs' texts.

@@ -297,7 +297,7 @@ class _Search:
         return n, total / SUBSTEPS
 
     def worth_keeping(self, fleets: _Fleets, now_s: float, per_arm: int) -> tuple[_Fleets, _Fleets]:
-        """The fleets that may still turn out best, and those of them that are free to roll."""
+        """The fleets that may still turn out best, and which of them are free to roll."""
         rolling = fleets.begun_s + self.roll_s > now_s
         resting = _undominated(fleets.only(~rolling), per_arm)
         return resting.and_these(fleets.only(rolling)), resting

@@ -161,7 +161,7 @@ class Study:
         if isinstance(arm, ScheduleOf):
             return self._replay(self._schedule(arm.family), [])
         if arm is not None:
-            # A drafter may be named by its own name or by its method's.
+            # A drafter may be named by its own name or by its method.
             same = (
                 one
                 for one in self.candidates
@@ -284,7 +284,7 @@ class Study:
     # Laws and schedules -----------------------------------------------------------------------------------
 
     def law(self, arm: Arm) -> PiecewiseLaw:
-        """An arm's law for stepping; that of a schedule is measured on the simulated engine first.
+        """An arm's law for stepping; a schedule is measured on the simulated engine first.
 
         Raises:
             BreakevenError: the profile holds no law for the arm.
@@ -381,7 +381,7 @@ class Study:
                 raise InputError("--policy schedule", "no candidate to schedule", "a speculative arm")
             family = min(static, key=lambda arm: self.law(arm).c1_s).family
         known = [*static, *(fit.arm for fit in self.profile.arms if fit.k)]
-        # A drafter may be named by its own name or by its method's.
+        # A drafter may be named by its own name or by its method.
         family = next((one.family for one in known if family in {one.family, one.method}), family)
         if family not in self._schedules:
             if isinstance(self.arms, LawArms):
@@ -399,7 +399,7 @@ class Study:
 
 
 def _rank(outcome: PolicyOutcome) -> tuple[float, int]:
-    """Faster first; of equally fast ones, the one that rolls less."""
+    """Faster first; of equally fast ones, fewer rolls first."""
     return outcome.mean_latency_s or math.inf, outcome.switches
 
 

@@ -61,7 +61,7 @@ _OF_RATE: Final = re.compile(r"\s*(?:req(?:uest)?s?|ops|[cr])?(?:/|p)s\s*", re.I
 _TICKS: Final = 0.7
 """Share of like steps from which times are a clock's ticks: of random arrivals 7 % are like their median."""
 _LOOKED_AT: Final = 200
-"""Rows that are enough to see whether times are those of a clock's ticks."""
+"""Rows that are enough to see whether times are ticks of a clock."""
 _EPOCHS: Final = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
 """Numbers above the first are times since 1970 in the unit of the second: in seconds they would lie beyond the year 5000."""
 _MOST: Final = {"s": 1e12, "tokens": 1e9, "rps": 1e9}
@@ -193,7 +193,7 @@ def _no_rates(rows: _Rows, columns: _Columns, path: Path) -> _Rows:
     """The rows of a trace of requests.
 
     Raises:
-        InputError: numbers stand beside the times, and they look like a load: by their name, or because the times are a clock's.
+        InputError: numbers stand beside the times, and they look like a load: by their name, or because the times are clock ticks.
             Beside lengths they have to look so by both.
     """
     lengths = columns.prompt is not None or columns.output is not None
