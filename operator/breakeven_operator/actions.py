@@ -1,8 +1,8 @@
 """The operator's actions, as data: a decision ends in an ActionPlan, which can be printed, compared and tested.
 
-The list of actions is the list of the operator's powers. `WriteAnnotation` is the only one that touches an object of
-the user's; `Create`, `Apply` and `Delete` take only kinds of which the operator owns every object it names. A service that
-it made is a person's to change: of these there is no `Apply`.
+The list of actions is the list of the operator's powers. Only `WriteAnnotation` touches an object of the user.
+`Create`, `Apply` and `Delete` take only kinds of which the operator owns every object it names. A service that
+it made is a person's to change: `Apply` takes no service.
 """
 
 from __future__ import annotations

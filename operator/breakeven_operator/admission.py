@@ -23,7 +23,7 @@ from breakeven_operator.resources.calibrationrun import FINAL_PHASES, RunPhase
 from breakeven_operator.workloads.object_facts import parse_time
 
 _WAITING = frozenset({"", "Pending"})
-# From the end of a run's budget to that of its last pod.
+# From the end of a run's budget to the end of its last pod.
 _ENDING = timedelta(minutes=5)
 
 

@@ -154,7 +154,7 @@ class ClusterReason(StrEnum):
     )
     CLIENTS_GIVE_UP = (
         "ClientsGiveUp",
-        "More than 5 % of the requests that began were given up by their clients before their end. They count in the load; latencies are those of the others, so neither the profile nor a roll is judged by them.",
+        "More than 5 % of the requests that began were given up by their clients before their end. They count in the load; latencies come from the others alone, so neither the profile nor a roll is judged by them.",
         "Look for time-outs of clients or proxies that are shorter than answers take, and at retries, which add to the load.",
     )
     TOO_FEW_REQUESTS = (
@@ -275,7 +275,7 @@ class ClusterReason(StrEnum):
     )
     ARM_MEASURED = (
         "ArmMeasured",
-        "All points of an arm are stored; or the answers of all arms were compared with those of no speculation.",
+        "All points of an arm are stored; or the answers of all arms were compared with answers without speculation.",
     )
     ANSWERS_NOT_JUDGED = (
         "AnswersNotJudged",
@@ -288,7 +288,7 @@ class ClusterReason(StrEnum):
     )
     SCHEDULE_IGNORED = (
         "ScheduleIgnored",
-        "The engine takes a schedule and drafts by one length all the same, so its figures would be those of another arm.",
+        "The engine takes a schedule and drafts by one length all the same, so its figures would belong to another arm.",
         "Run a newer engine, or one without data parallelism; candidates.methods[].schedule: Never keeps schedules out.",
     )
     BUDGET_EXHAUSTED = (

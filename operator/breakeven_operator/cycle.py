@@ -340,7 +340,7 @@ class ShownServices:
     def __init__(self, telemetry: Telemetry, show: Show) -> None:
         self._telemetry = telemetry
         self._show = show
-        # By uid; and the uids of those whose shown status is the one that the cluster holds.
+        # By uid; and the uids of services whose shown status the cluster holds too.
         self._shown: dict[str, SpeculativeService] = {}
         self._written: set[str] = set()
 
@@ -356,7 +356,7 @@ class ShownServices:
         self._shown |= {one.metadata.uid: one for one in services if one.metadata.uid in self._written}
 
     def decided(self, uid: str) -> None:
-        """A decision was made: the status in the cluster is older than the one that will be shown."""
+        """A decision was made: the status in the cluster is older than what will be shown."""
         self._written.discard(uid)
 
     def carried_out(self, uid: str, result: WriteResult) -> None:

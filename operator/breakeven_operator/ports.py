@@ -217,7 +217,7 @@ class Metrics(Protocol):
         """One instant query whose result is a vector; raises MetricsError."""
 
     async def query_past(self, source: PrometheusAccess, promql: str) -> Sequence[Samples]:
-        """One instant query whose result is a range vector, such as a subquery's; raises MetricsError."""
+        """One instant query whose result is a range vector, such as a subquery; raises MetricsError."""
 
 
 class Fitter(Protocol):

@@ -41,7 +41,7 @@ class RefusedWrite:
     Attributes:
         subject: uid of the service or run that it was for.
         refused: whether the server answered no; else it did not answer, or failed.
-        words: the server's, printable and bounded.
+        words: words of the server, printable and bounded.
         attempts: in a row; `since` is the time of the first one.
         until: no attempt before this.
         given_up: no attempt before a person or another writer changes something: the server took it, and did not keep it.

@@ -190,7 +190,7 @@ class ServiceDecisions:
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenMemory:
-    """The memory after a decision whose status was not worth a write, and the one that the API server held then.
+    """The memory after a decision whose status was not worth a write, and the memory that the API server held then.
 
     The status is for an operator that starts again, and need not hold every window. A decision needs every window: with an
     older memory it would take its present window for all the time since.

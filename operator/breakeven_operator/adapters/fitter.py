@@ -44,7 +44,7 @@ class ChildFitter:
                 "-o",
                 str(profile),
                 *arguments,
-                # The child needs no credentials of the operator's; one thread suffices for a few dozen points.
+                # The child needs none of the operator's credentials; one thread suffices for a few dozen points.
                 env={
                     **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
                     "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 _MARGIN_S = 5.0
 _TOKEN_BYTES = 8
 LONGEST_LEASE_S = 600.0
-"""The longest duration that an operator accepts: a record with more is no operator's."""
+"""The longest duration that an operator accepts: no operator writes a record with more."""
 
 
 class _SeenLease(NamedTuple):

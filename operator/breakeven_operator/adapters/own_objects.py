@@ -298,7 +298,7 @@ class KopfSession:
         return _KopfAnswer(lines=_resumed(first, lines))
 
     async def close(self) -> None:
-        """The connection is the operator's."""
+        """The operator closes the connection."""
 
     async def _lines(self, scope: WatchScope, version: str) -> AsyncGenerator[bytes]:
         began_s = self._clock.monotonic()

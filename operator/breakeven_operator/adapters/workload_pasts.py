@@ -63,7 +63,7 @@ class WorkloadPast:
     facts: ServiceFacts
 
     def owns(self, pod: str) -> bool:
-        """Whether a pod of this name is, or was, the target's."""
+        """Whether a pod of this name belongs, or belonged, to the target."""
         return workload_of(pod) == self.title if self.title else siblings_of(pod) in self.siblings
 
 

@@ -35,7 +35,7 @@ class LoadBar:
     end_rps: float
 
     def share(self, rps: float | None, otherwise: float = 1.0) -> float:
-        """Place on the axis in percent; that of `otherwise` if the end is open."""
+        """Place on the axis in percent; the place of `otherwise` if the end is open."""
         return 100.0 * min(rps / self.end_rps if rps is not None else otherwise, 1.0)
 
     @property

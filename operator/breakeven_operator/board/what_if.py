@@ -1,4 +1,4 @@
-"""The library's answer for another load, acceptance, lengths or number of replicas than those of now. Pure."""
+"""The library's answer for another load, acceptance, lengths or number of replicas than now. Pure."""
 
 from __future__ import annotations
 

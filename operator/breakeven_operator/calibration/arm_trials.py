@@ -208,7 +208,7 @@ class JobFollower:
         return self._start() if trial.stage is TrialStage.ABSENT else self._go_on(trial)
 
     def _other_image(self, trial: TrialState) -> tuple[Action, ...]:
-        """The tag was moved after the target's pods started: the measured image is not the one that serves."""
+        """The tag was moved after the target's pods started: the measured image is not the serving one."""
         plan = self.progress.plan
         message = (
             f"{self.planned.arm}: image {plan.image} is {', '.join(sorted(trial.images))} on the calibration pod and"

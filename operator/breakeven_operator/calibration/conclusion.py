@@ -282,7 +282,7 @@ def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
 
 
 def complaints(findings: Sequence[ArmFinding]) -> str:
-    """Whose points are missing, and why those of each arm without a usable one were left out."""
+    """Whose points are missing, and why all points of an arm without a usable one were left out."""
     lacking = "no speculation" if all(one.fit.k for one in findings if one.fit.points) else "speculation"
     said = "".join(
         f"; {spoken(one.fit.arm)}: {', '.join(dict.fromkeys(row.reason for row in one.fit.excluded))}"

@@ -40,7 +40,7 @@ TOKEN_MOUNT = {
     "readOnly": True,
 }
 ENGINE_VARIABLES = "BREAKEVEN_ENGINE_"
-"""Before the names of variables that the driver takes over from the engine: none of them is one of its interpreter's."""
+"""Before the names of variables that the driver takes over from the engine: its interpreter reads none of them."""
 CERTIFICATE_PATH = "/var/run/breakeven/certificate"
 SECURITY_CONTEXT: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,

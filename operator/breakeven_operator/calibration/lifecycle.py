@@ -158,7 +158,7 @@ def _without_service(transition: Transition) -> tuple[Action, ...]:
 
 
 def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | None:
-    """How the target differs from the one that the run began to measure; None while it does not differ.
+    """How the target differs from what the run began to measure; None while it does not differ.
 
     The template is compared by itself. While somebody rolls the target no pod of the new template serves, so its fingerprint
     is unknown. The next arm's pod would be a copy of the new template already.

@@ -1,6 +1,6 @@
 """From the target's pod template to a calibration pod: the same engine, without the target's traffic and place.
 
-The copy runs the target's image with the target's arguments, all speculation replaced by the arm's, on the same GPU
+The copy runs the target's image with the target's arguments, all speculation replaced by the arm, on the same GPU
 class. It loses three kinds of fields. Labels that anything selects on would bring users' requests to it. Anti-affinity
 to serving pods would keep it from being scheduled. The rest would give it rights and ranks of a serving pod.
 """
@@ -99,7 +99,7 @@ class EngineAddress:
     """How the driver reaches the engine in its own pod.
 
     The key variable is an entry of the environment, copied by reference; None if the engine asks for no key. The certificate is
-    a path of the engine's, only with https.
+    a path in the engine's container, only with https.
     """
 
     scheme: str

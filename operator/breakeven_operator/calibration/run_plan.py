@@ -223,7 +223,7 @@ def needed_s(
 
 
 def _answers_s(plan: CalibrationPlan, arm: PlannedArm) -> int:
-    """Time for answers in a trial: its own in a first start, those of all arms if it judges them."""
+    """Time for answers in a trial: its own in a first start, answers of all arms if it judges them."""
     judged = sum(not one.second_start for one in plan.arms) if arm.arm == plan.judge else 0
     return (plan.answers_seconds or 0) * (judged if arm.second_start else 1)
 

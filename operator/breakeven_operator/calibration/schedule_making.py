@@ -119,7 +119,7 @@ def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
         return KnownSteps(view.draft_lengths, view.step_s, view.tokens_per_step, "the costs of steps")
     except NotIdentifiedError:
         pass
-    # All arms answered requests of equal lengths. So the time of a request is proportional to that of a step, and each
+    # All arms answered requests of equal lengths. So the time of a request is proportional to the time of a step, and each
     # request counts as one unit of output.
     curves = {
         fit.k: profile.curve(fit.arm)

@@ -56,7 +56,7 @@ class PrometheusPlace(NamedTuple):
 
 
 def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]]) -> PrometheusPlace:
-    """The Prometheus that the operator asks about a service: its own, else that of the operators' pods.
+    """The Prometheus that the operator asks about a service: its own, else the Prometheus of the operators' pods.
 
     Raises:
         InputError: neither names one.

@@ -76,7 +76,7 @@ class Kubectl:
         return (f"--namespace={self.namespace}",) if self.namespace else ()
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> Mapping[str, Any]:
-        """One object; namespace: that of the verb unless it is given."""
+        """One object; its namespace is the verb's unless it is given."""
         where = (f"--namespace={namespace}",) if namespace else self._here()
         return self.json("get", kind, name, *where)
 

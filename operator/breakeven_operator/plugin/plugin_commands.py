@@ -41,9 +41,9 @@ def _service_names(_context: click.Context, _parameter: click.Parameter, incompl
 
 def _of_cluster(command: _F) -> _F:
     for option in (
-        click.option("--kubeconfig", metavar="FILE", help="As kubectl's."),
-        click.option("--context", metavar="NAME", help="As kubectl's."),
-        click.option("-n", "--namespace", metavar="NAME", help="As kubectl's; default: that of the context."),
+        click.option("--kubeconfig", metavar="FILE", help="As in kubectl."),
+        click.option("--context", metavar="NAME", help="As in kubectl."),
+        click.option("-n", "--namespace", metavar="NAME", help="As in kubectl; default: of the context."),
     ):
         command = option(command)
     return command
@@ -158,7 +158,7 @@ def export(service: str, **options: Any) -> None:
 @_service
 @_of_cluster
 def diff(service: str, **options: Any) -> None:
-    """Print the arm that runs against the one that should."""
+    """Print the arm that runs against the arm that should run."""
     from breakeven_operator.plugin.wanted_arm import difference
 
     click.echo(difference(_wanted(_kubectl(options), service)))
@@ -355,7 +355,7 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
 
 
 @root.command(short_help="The board, a page about all services, in your browser.")
-@click.option("--pod", metavar="NAME", help="The operator's pod; default: the one that holds the Lease.")
+@click.option("--pod", metavar="NAME", help="The operator's pod; default: the holder of the Lease.")
 @click.option(
     "--port", type=click.IntRange(1, 65535), metavar="PORT", help="Local port; default: a free one."
 )
@@ -384,15 +384,15 @@ def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> 
 def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
     """Run `breakeven doctor` on the pods of the service's target.
 
-    Model, pods, running arm and profile are the service's. The Prometheus is the service's, else the operator's; if it is a Service
-    of the cluster, a port is forwarded to it. Further arguments are passed on; with --prometheus nothing is looked for.
+    Model, pods, running arm and profile come from the service, the Prometheus from the service or else the operator. A port
+    is forwarded to a Service of the cluster. Further arguments are passed on; with --prometheus nothing is looked for.
     """
     from breakeven_operator.plugin.examined import examined, prometheus_of
 
     asked = _kubectl(options)
     found = asked.service(service)
     given = any(one.partition("=")[0] == "--prometheus" for one in arguments)
-    # The namespace of the verb is the service's.
+    # The verb's namespace is the namespace of the service.
     server = None if given else prometheus_of(found, lambda: asked.operators(everywhere=True))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as forwarding:
         words = [*examined(found, lambda name: _profile_file(asked, found, name, Path(folder)))]
@@ -440,7 +440,7 @@ class _Board(NamedTuple):
 
 
 def board_place(pods: Iterable[Json], leases: Sequence[LeaseView], pod: str | None = None) -> ForwardedPort:
-    """The port of the board: of several replicas the one that holds the Lease; without any Lease the first pod that runs.
+    """The port of the board: of several replicas the holder of the Lease; without any Lease the first pod that runs.
 
     `pod` is its name if a person chose one.
 

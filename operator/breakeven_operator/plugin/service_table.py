@@ -64,7 +64,7 @@ def speedups(roll: Json) -> Iterator[str]:
 
 
 def measuring(service: ServiceView) -> bool:
-    """Whether a calibration is under way: its run is not the one that ended last."""
+    """Whether a calibration is under way: its run is not the last ended one."""
     state = service.part("calibration")
     return bool(state.get("run")) and state.get("run") != state.get("lastRun")
 

@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """One SpeculativeService; the generation is its spec's."""
+    """One SpeculativeService; its spec has the generation."""
 
     namespace: str
     name: str
@@ -109,7 +109,7 @@ class ServiceView:
 
     @property
     def reason(self) -> str | None:
-        """The reason word of the decision, else the one that stands in kubectl's column."""
+        """The reason word of the decision, else the word in kubectl's column."""
         shown = str(self.display.get("reason") or "").partition(" ")[0]
         return self.decision.get("reason") or shown or None
 

@@ -239,7 +239,7 @@ _RENEWALS = {one.json_path: one.renewal for one in status_fields(SpeculativeServ
 
 
 class Worth(Enum):
-    """Whether a status should replace the one that was written; LATER if it should once that is old enough."""
+    """Whether a status should replace the written status; LATER if it should once that is old enough."""
 
     NOT = auto()
     LATER = auto()

@@ -90,7 +90,7 @@ def foreign(context: RolloutContext, *, at_once: bool = False) -> RolloutStep:
 def note_writers(memory: MemoryStatus, workload: Workload, *, writing: bool) -> MemoryStatus:
     """Remember when others last wrote while the annotation stood: only who wrote later can have dropped it.
 
-    Both times are the API server's, so no two clocks are compared. A write of others costs one write of the status.
+    The API server gave both times, so no two clocks are compared. A write of others costs one write of the status.
     """
     if workload.value is None and not writing:
         return memory

@@ -284,7 +284,7 @@ def aspects(
     now: datetime,
     live: Live | None = None,
 ) -> tuple[Aspect, ...]:
-    """The conditions about the profile: does it agree with what is measured, is the text the one that was calibrated.
+    """The conditions about the profile: does it agree with what is measured, and is the text as it was calibrated.
 
     `found` says how the present text has drifted; it is asked only if some of it has.
     """

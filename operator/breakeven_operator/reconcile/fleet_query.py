@@ -78,7 +78,7 @@ _KEPT_OF_NAME = 40
 
 
 class _Group(NamedTuple):
-    """Statistics of engines that become those of their pod, and of a ReplicaSet, in the same way."""
+    """Statistics of engines that become statistics of their pod, and of a ReplicaSet, in the same way."""
 
     engines: str
     of_pod: str
@@ -293,7 +293,7 @@ def past_query(
 ) -> str:
     """Request rates per replica of all workloads of some namespaces, and their replicas, one for each step of the past.
 
-    The rate is the one that is decided on (`Growths.offered`): requests that began, and what the queue grew by. By
+    Decisions go by the same rate (`Growths.offered`): requests that began, and what the queue grew by. By
     completions alone an hour of saturation would show the capacity of the arm of that time. Pods of the past are gone from the
     cluster, so that their names show to which workload they belong. The rate of all pods is divided by the replicas of that
     time, because a mean over pods would count a replica twice while a roll replaces it.

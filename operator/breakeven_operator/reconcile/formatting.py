@@ -41,7 +41,7 @@ def ratio(value: float | None, bounds: Bounds | None) -> str:
 def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
     """The column SPEEDUP: the figure that PAYS goes by, or that there is no ratio because one of the two is saturated.
 
-    A `measured` speedup overrules the profile's.
+    A `measured` speedup overrules the profile.
     """
     if measured is not None:
         return f"{ratio(measured.value, measured.bounds)} measured"

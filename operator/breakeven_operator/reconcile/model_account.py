@@ -33,7 +33,7 @@ _WINDOWS_THAT_LAST = 8
 _SD_PER_DEVIATION = 1.4826
 """Standard deviation of normal figures over the median of their distances from their median."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2.0)
-"""Standard error of a median over that of a mean."""
+"""Standard error of a median over the standard error of a mean."""
 _MOST = 1e6
 _WIDEST = 20.0
 """Logarithm of the widest bounds: what lies beyond says as little."""
@@ -62,7 +62,7 @@ class AccountRules:
         return max(self.spacing_s, INDEPENDENT_S)
 
     def wait_s(self, windows: Sequence[AccountWindow], now: datetime) -> float:
-        """Time (s) from the end of the newest window to that of the next one, as far as past windows tell."""
+        """Time (s) from the end of the newest window to the end of the next one, as far as past windows tell."""
         newest = [one for one in windows if (now - one.time).total_seconds() < self.lasting_s]
         lasts = span_s(windows) >= self.lasting_s
         restless = not lasts or any(self.deviates(one, windows) for one in newest)

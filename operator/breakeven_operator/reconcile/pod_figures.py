@@ -22,7 +22,7 @@ FIRST_SCRAPES_S = 90.0
 class WatchedPods:
     """The pods of a service that count (Ready, of the newest template), and the labels of their series.
 
-    `known` names all pods of the namespace. If pods keep names, a pod has its predecessor's, and with it the predecessor's series.
+    `known` names all pods of the namespace. If pods keep names, a pod has the name and the series of its predecessor.
     """
 
     namespace: str
@@ -256,7 +256,7 @@ def _young(one: ReadPod, look: Look) -> Fault | None:
     )
 
 
-# The first fault of a pod is the one that is said: a wrong count also makes everything derived from it wrong.
+# The first fault of a pod is reported: a wrong count also makes everything derived from it wrong.
 _CHECKS: tuple[Callable[[ReadPod, Look], Fault | None], ...] = (
     _not_numbers,
     _uncounted,

@@ -123,7 +123,7 @@ class ArmRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FailureFinding:
-    """The requests that fail on the new arm beyond the old one's; the witness says whether both served at the same time."""
+    """The requests that fail on the new arm and would not on the old one; the witness says whether both served at the same time."""
 
     old: ArmRequests
     new: ArmRequests
@@ -330,7 +330,7 @@ def find_failures(reading: RollReading | None, rolled: RolledPods | None) -> Fai
 def _left(old: tuple[float, float], new: tuple[float, float]) -> _Left:
     """Compare what is left of the requests that came, on both arms."""
     if old[0] <= 0.0:
-        # The arm that ran before answers nothing either: no failure is the new arm's.
+        # The arm that ran before answers nothing either: no failure is due to the new arm.
         return _Left(1.0, 1.0, new[1])
     # Half a request keeps the logarithm of an arm that answers none.
     (old_kept, old_came), (new_kept, new_came) = ((kept + 0.5, came + 0.5) for kept, came in (old, new))

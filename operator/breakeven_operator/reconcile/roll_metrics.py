@@ -94,7 +94,7 @@ class RolledPods:
     def parts(
         self, pod: str, times_s: Sequence[float], stats: Mapping[str, FloatArray]
     ) -> tuple[BoolArray, BoolArray]:
-        """The samples of a pod that are of the old arm, and those of the new one."""
+        """The samples of a pod under the old arm, and under the new one."""
         times = np.array(times_s, dtype=float)
         began = times > self.started.timestamp()
         nothing = np.zeros(times.shape, dtype=bool)
@@ -111,7 +111,7 @@ class RolledPods:
         old = own if newest.revision == self.from_replica_set else nothing
         new = own & began if newest.revision == self.to_replica_set else nothing
         if newest.created_s > self.started.timestamp():
-            # More than one pod may have had the name since: the old arm's is the one that served when the roll began.
+            # More than one pod may have had the name since: the old arm's pod served when the roll began.
             old = old | (_same_process(stats, began) & ~own)
         return old, new
 

@@ -42,7 +42,7 @@ class ArmChange:
 
     Attributes:
         value: the annotation's new value.
-        speedup: latency of the old arm over that of the new one; infinite if only the old arm is saturated.
+        speedup: latency of the old arm over latency of the new arm; infinite if only the old arm is saturated.
         load_rps: load per replica.
         latency_s: measured mean latency of the old arm.
     """

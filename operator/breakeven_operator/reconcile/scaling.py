@@ -91,7 +91,7 @@ def _known(live: Live, window_s: float) -> Window | None:
 
 
 def _of_pods(spec: SpeculativeServiceSpec, workload: Workload, running: RunningArm) -> Sequence[Arm | None]:
-    """Arms that pods run beside the template's, during a roll; None for an arm that is not known."""
+    """Arms that pods run beside the arm of the template, during a roll; None for an arm that is not known."""
     if running.source == "Arguments":
         return ()
     return [*pods_by_arm((pod for pod in workload.pods if not pod.terminating), spec.candidates)]

@@ -233,8 +233,8 @@ def _while_refused(
 ) -> RolloutStep:
     """The state of a change under way while its target cannot be read.
 
-    A target that is gone takes it along. One that another service has is that one's. Of any other the change goes on to its
-    end, or to its deadline: new pods on another GPU class are no reason to leave half of a roll for ever. A change that is made
+    A change ends with its target, and stays if another service has the target. Any other change goes on to its end, or to its
+    deadline: new pods on another GPU class are no reason to leave half of a roll for ever. A change that is made
     stays, and is not measured on a target that hands caches on or runs on several classes.
     """
     memory, rollout = service.status.memory or MemoryStatus(), service.status.rollout
@@ -359,7 +359,7 @@ def with_measured_candidates(
 # How bursty the arrivals of one service are, from counters at every scrape of the last windows; or why that is unknown.
 #
 # Everything is read again each time: nothing is added up in memory, so a restart loses nothing. A dispersion that is unknown is
-# no reason to hold. It is not 1 either: the law then takes arrivals for Poisson's, and the status says so.
+# no reason to hold. It is not 1 either: the law then takes arrivals for Poisson arrivals, and the status says so.
 
 
 _GAP = 3.0

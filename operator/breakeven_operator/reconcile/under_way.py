@@ -90,7 +90,7 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
         return undo_and_bar(context, rollout, ClusterReason.ARM_CRASHES, crash, evidence.entry)
     rolled = evidence.rolled(rollout)
     failing = find_failures(evidence.failures, rolled)
-    # An arm that is left for its failures was left too late for these to be compared with those of the next one.
+    # An arm that is left for its failures was left too late to compare them with failures of the next arm.
     left = rollout.reason in LEAVING
     if not left and not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
         return undo_failing(context, rollout, failing, evidence.entry)

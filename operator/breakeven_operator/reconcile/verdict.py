@@ -30,7 +30,7 @@ class Verdict:
             or may be done now.
         arm: the arm that should run; None if that is not known.
         message: a whole sentence with the figures that decided.
-        decision: the library's, with every arm's figures; None if it was not asked (no profile, no usable figures).
+        decision: decision of the library, with every arm's figures; None if it was not asked (no profile, no usable figures).
         basis: source of those figures.
         windows: of the account in which latency of the running arm was measured.
     """
@@ -90,7 +90,7 @@ def pays_now(verdict: Verdict) -> bool | None:
 
 
 def overruling(verdict: Verdict) -> Estimate | None:
-    """The speedup of the arm in place by live latency, if it overrules the profile's; None if the profile's figure stands.
+    """The speedup of the arm in place by live latency, if it overrules the profile; None if the profile's figure stands.
 
     It does where it lies outside the profile's bounds, or on the other side of 1: decisions go by it there.
     """

@@ -1,4 +1,4 @@
-"""How the answers of arms compare with those of no speculation: of a run, of a profile, and of a service."""
+"""How the answers of arms compare with answers without speculation: of a run, of a profile, and of a service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from breakeven_operator.resources.figures import FigureGauge, row
 
 
 class ArmAnswers(StatusModel):
-    """How the answers of one arm compare with those of no speculation; holds nothing of a request or an answer."""
+    """How the answers of one arm compare with answers without speculation; holds nothing of a request or an answer."""
 
     arm: Annotated[ArmName, Field(description="The arm.")]
     word: Annotated[
@@ -33,7 +33,7 @@ class ArmAnswers(StatusModel):
     places: tuple[Annotated[str, Field(max_length=128)], ...] = row(
         "First faults: name of the request, position in the answer.", default=(), extra=ATOMIC, max_length=8
     )
-    equal: int = row("Answers that are equal to those of no speculation, token for token.", default=0, ge=0)
+    equal: int = row("Answers with the very tokens of the answers without speculation.", default=0, ge=0)
     compared: int = row("Answers that could be compared so.", default=0, ge=0)
     first_difference: int | None = row("Smallest position at which two of them part.", ge=0)
     widest_gap_nats: Number | None = row(
@@ -56,8 +56,8 @@ class AnswersInForce(StatusModel):
         ),
         FigureGauge(
             "breakeven_arm_answers",
-            "1 for the word about an arm's answers beside those of no speculation: AnswersAgree, AnswersDiffer, AnswersBroken or "
-            "AnswersUndecided. Absent where they were not compared.",
+            "1 for the word about an arm's answers beside answers without speculation: AnswersAgree, AnswersDiffer, AnswersBroken "
+            "or AnswersUndecided. Absent where they were not compared.",
             {"arm": "arm", "word": "word"},
             info=True,
         ),

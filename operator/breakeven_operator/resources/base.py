@@ -149,7 +149,7 @@ class Model(BaseModel):
             raise wrong_field(error, where, "`kubectl explain` lists") from None
 
     def replace(self, **changes: Any) -> Self:
-        """The same object with other values of some fields, named as in Python, checked as those of a new one are.
+        """The same object with other values of some fields, named as in Python, checked as in a new object.
 
         Raises:
             ValidationError: there is no such field, it takes no such value, or a rule between fields is broken.

@@ -215,7 +215,7 @@ class PlannedArm(StatusModel):
 
     @property
     def first(self) -> str:
-        """Name of the arm, which is that of its first start."""
+        """Name of the arm, which its first start has too."""
         return self.arm.removesuffix(AGAIN)
 
     @property
@@ -444,7 +444,7 @@ class CalibrationRunStatus(StatusModel):
         max_length=1024,
     )
     answers: tuple[ArmAnswers, ...] = row(
-        "How the answers of each arm compare with those of no speculation; written by the judge's driver.",
+        "How each arm's answers compare with answers without speculation; written by the judge's driver.",
         default=(),
         extra=list_map("arm"),
         max_length=MAX_ARMS,

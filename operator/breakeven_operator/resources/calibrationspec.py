@@ -24,7 +24,7 @@ class PastUse(StrEnum):
 
 
 class AnswerCheck(StrEnum):
-    """Whether a calibration compares the arms' answers with those of no speculation, and what follows from that."""
+    """Whether a calibration compares the arms' answers with answers without speculation, and what follows from it."""
 
     DISABLED = "Disabled"
     WARN = "Warn"
@@ -32,7 +32,7 @@ class AnswerCheck(StrEnum):
 
 
 class AnswersSpec(Model):
-    """How the answers of arms are compared with those of no speculation."""
+    """How the answers of arms are compared with answers without speculation."""
 
     check: AnswerCheck = row(
         "Warn: each arm answers a set of greedy requests (256 tokens, together and some alone), and the second start of no "
@@ -90,7 +90,7 @@ class Calibration(Model):
         pattern=r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+ \S+ \S+ \S+ \S+)$",
     )
     time_zone: TimeZone | None = row(
-        "IANA time zone of the schedule, such as Europe/Berlin. Without it: that of the control plane."
+        "IANA time zone of the schedule, such as Europe/Berlin. Without it: the time zone of the control plane."
     )
     past: PastUse = row(
         "Use: until there is a profile, the last 14 days of the target at its Prometheus are read, and what they say "

@@ -460,8 +460,8 @@ class MeasuredCandidates(Candidates):
 
     Attributes:
         schedules: by name of the method; also of one that is no candidate any more, so that its pods are recognised.
-        measured_drafters: marks of the drafters that were measured under the name of an arm, that of the profile in force first.
-        unmeasured: names of arms that have another drafter than that one.
+        measured_drafters: marks of the drafters that were measured under the name of an arm, the profile in force first.
+        unmeasured: names of arms that have another drafter now.
     """
 
     schedules: Mapping[str, Schedule]

@@ -328,7 +328,7 @@ class DecisionStatus(StatusModel):
         ),
     )
     expected_observations: int | None = row(
-        "Past loads behind expectedPeakRps, each a mean over the same time: those of the last four hours "
+        "Past loads behind expectedPeakRps, each a mean over the same time: loads of the last four hours "
         "and what followed this time of day on the days before.",
         IN_NOTES,
         _read(lambda facts: facts.past_loads if facts.ahead else None),

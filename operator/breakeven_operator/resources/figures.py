@@ -24,7 +24,7 @@ _UNITS = ("_seconds", "_percent", "_rps")
 
 
 class Renewal(Enum):
-    """When a change of a field is worth a write of the status; a field without one has that of the part it is in."""
+    """When a change of a field is worth a write of the status; a field without one takes it from the part it is in."""
 
     AT_ONCE = "at once"
     MOVED = "now and then, if it moved"

@@ -24,7 +24,7 @@ def _promised(name: str, text: str, ends: tuple[str, ...] = ()) -> FigureGauge:
     """A gauge of figures with an objective.
 
     Requests and missed ones are counts of the last window, published at every cycle: summed over an hour both count a
-    request equally often, so that their ratio is the hour's, whichever pods came and went. A status of an earlier cycle would
+    request equally often, so that their ratio holds for the hour, whichever pods came and went. A status of an earlier cycle would
     be counted again and again.
     """
     return FigureGauge(name, text, {"figure": "figure"}, ends=ends, only_with="limit_seconds", fresh=True)
@@ -85,8 +85,8 @@ class ObjectiveStatus(StatusModel):
         ge=0,
     )
     missed_requests: int | None = row(
-        "Those of them that surely took longer than the limit.",
-        _promised("breakeven_objective_missed_requests", "Those of them that surely took longer."),
+        "Requests that surely took longer than the limit.",
+        _promised("breakeven_objective_missed_requests", "Requests of the window that surely took longer."),
         ge=0,
     )
     p50_seconds: Number | None = row(

@@ -54,7 +54,7 @@ def structural(kind: type[Model]) -> dict[str, Any]:
 def _node(
     raw: Mapping[str, Any], definitions: Mapping[str, Any], *, with_defaults: bool, name: str = ""
 ) -> dict[str, Any]:
-    """One schema node with everything it refers to written out; `name` is the field's, which tells its unit."""
+    """One schema node with everything it refers to written out; the `name` of the field has its unit."""
     source = _resolved(raw, definitions)
     if "const" in source:
         source["enum"] = [source["const"]]

@@ -142,8 +142,8 @@ class UpdatePolicy(Model):
         le=95,
     )
     lookback_seconds: int = row(
-        "How far back loads are known. Expected are those of the last four hours and, of every day of this "
-        "time, what followed this time of day; the largest of all is what a jump is reckoned from. Past loads are read from Prometheus, which must keep them; without any the "
+        "How far back loads are known. Expected are the last four hours and, of every day of this "
+        "time, what followed this time of day; a jump is reckoned from the largest. Past loads are read from Prometheus, which must keep them; without any the "
         "present load counts alone. 0: the present load is taken to last.",
         default=259200,
         ge=0,

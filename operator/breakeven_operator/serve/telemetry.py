@@ -195,7 +195,7 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge("breakeven_ready", "1 if the spec is valid and the operator able to act.", _ready),
     ServiceGauge(
         "breakeven_stale",
-        "1 while a defect of the operator keeps it from deciding: the service's other series are those of its last decision.",
+        "1 while a defect of the operator keeps it from deciding: the service's other series come from its last decision.",
         lambda service, _: one_value(float(service.status.undecided)),
     ),
     ServiceGauge(
@@ -233,7 +233,7 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     *gauges_of(SpeculativeServiceStatus),
     ServiceGauge(
         "breakeven_roll_speedup",
-        "Latency of the old arm over that of the new one in the last change of arm that was measured: what was promised for "
+        "Latency of the old arm over latency of the new arm in the last change of arm that was measured: what was promised for "
         "the load of the measurement, and what was measured of the pods of both arms.",
         _roll_speedup,
         ("from_arm", "to_arm", "result", "figure", "bound"),
@@ -312,7 +312,7 @@ def _key(service: SpeculativeService) -> NamespacedName:
 
 
 class Telemetry:
-    """Every metric of the operator, registered in one registry of its own; `fleet` has those of services."""
+    """Every metric of the operator, registered in one registry of its own; `fleet` has the metrics of services."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.fleet = FleetCollector()

@@ -1,4 +1,4 @@
-"""Argo Rollouts: a ReplicaSet per template, and a roll whose steps, pauses and analyses are its user's.
+"""Argo Rollouts: a ReplicaSet per template, and a roll whose steps, pauses and analyses its user chooses.
 
 Facts of its controller, version 1.10: `status.currentPodHash` is the label of the ReplicaSet of the template that is asked for,
 `status.abort` stays until somebody retries or changes the template, and a template that comes back skips the steps.

@@ -52,7 +52,7 @@ class ForeignKind(WorkloadKind):
         return PodCounts(total, total, total, ready, ready)
 
     def strategy(self, manifest: Manifest, desired: int) -> Strategy:  # noqa: ARG002 - as WorkloadKind has it
-        """That of a workload that takes one pod away at a time: no better one is known."""
+        """A strategy that takes one pod away at a time: no better one is known."""
         return Strategy(0, min(1, desired))
 
 

@@ -1,7 +1,7 @@
 """Kinds whose controller makes a workload of another kind: the annotation goes to the parent, all else is read of the child.
 
 A controller like KServe's writes its child from the parent whenever something else changes. An annotation that is written into
-the child stays until then, and is gone after it. So the parent is written, and the roll is the child's.
+the child stays until then, and is gone after it. So the parent is written, and the child rolls.
 """
 
 from __future__ import annotations

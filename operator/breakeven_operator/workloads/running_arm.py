@@ -108,7 +108,7 @@ def _running(config: Mapping[str, Any] | None, source: str, candidates: Candidat
         schedule = table_of(config)
     except InputError as error:
         return RunningArm(None, source, f"{error.where}: {error.problem}")
-    # Marks of a drafter whose table of draft lengths may be the operator's, or the spec's own.
+    # Marks of a drafter whose table of draft lengths may come from the operator, or from the spec.
     marks = {drafter_mark(config), drafter_mark(without_drafts(config))}
     known = {arm: candidates.drafters_of(arm) for arm in candidates.recognised()}
     drafters = [arm for arm, theirs in known.items() if marks.intersection(theirs[:1])]

@@ -88,7 +88,7 @@ class Workload:
         value: the arm's annotation where it is written; None if absent.
         given: the same in the pod template, if that stands in an object that a controller makes.
         value_managers: field managers that own the annotation.
-        last_writer: field manager of the newest change of the object that is not the controller's own and not ours.
+        last_writer: field manager of the newest change of the object by others than its controller and this operator.
         last_write_time: when that was, by the API server's clock; None if managedFields names nobody else.
         workers: of each replica, beside the pod that serves. All counts are of replicas, and `pods` are the pods that serve.
         scaled_by: field manager of the autoscaler that last set the number of replicas; None if none has.
@@ -96,7 +96,7 @@ class Workload:
         pods: existing ones; a pod that has ended is none, nor is a pod of a lost node.
         lost: listed pods of lost nodes, and pods whose deletion is overdue.
         refusal: what its events say about a pod that the API server refuses; empty: nothing.
-        returned: whether its template is that of an earlier revision again.
+        returned: whether it has the template of an earlier revision again.
         gpu_products: GPU classes of the nodes on which pods run, sorted.
         gpu_hint: GPU class that the pod template's nodeSelector names; None if it names none.
     """

@@ -69,8 +69,8 @@ class WorkloadKind(ABC):
             of a kind that names pods.
         siblings: regular expression of its pods' names, whose group is what the pods of one template have in common; empty
             in the same case.
-        keeps_names: whether the pod that replaces another one has the name of that one.
-        refusals_in_events: whether its status does not say that the API server refuses a pod, and its events, or those of
+        keeps_names: whether a pod has the name of the pod that it replaces.
+        refusals_in_events: whether its status does not say that the API server refuses a pod, and its events, or the events of
             its makers, do.
         own_writers: field managers of its controller, which writes it outside of its status too.
         without_loss: how it is rolled with all of its replicas serving, as a clause.
@@ -166,7 +166,7 @@ class WorkloadKind(ABC):
         return [(*path, "metadata", "annotations") for path in there]
 
     def workers(self, manifest: Manifest) -> Workers:  # noqa: ARG002 - a replica is a pod
-        """The pods of a replica beside the one that serves."""
+        """The pods of a replica beside its serving pod."""
         return ALONE
 
     def check(self, manifest: Manifest) -> None:
@@ -194,7 +194,7 @@ class WorkloadKind(ABC):
         """Name of the revision of its template that its controller saw last; empty before there is one."""
 
     def returned(self, manifest: Manifest, makers: Iterable[Manifest]) -> bool:  # noqa: ARG002 - nobody says so
-        """Whether its template is that of an earlier revision again, as `kubectl rollout undo` leaves it."""
+        """Whether it has the template of an earlier revision again, as `kubectl rollout undo` leaves it."""
         return False
 
     def revision_of(self, pod: Manifest) -> str:
