@@ -58,7 +58,7 @@ class Decisions:
             load: of one window, per replica.
             memory: `memory` of the last answer, or a new one with the running arm.
             now_s: time (s), on the clock of the memory and the past.
-            past: earlier rates, which are expected again; None: only the present one is.
+            past: earlier rates, which are expected again; None if only the present rate is expected.
             fewest: the arm that needs fewest replicas, for a fleet that an autoscaler scales.
 
         Raises:

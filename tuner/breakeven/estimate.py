@@ -15,7 +15,7 @@ class Estimate:
 
     @classmethod
     def of(cls, value: float | None, bounds: tuple[float | None, float | None] | None) -> Estimate:
-        """A figure whose bounds stand beside it; None: both are open."""
+        """A figure whose bounds stand beside it; None if both are open."""
         return cls(value) if bounds is None else cls(value, *bounds)
 
     @property

@@ -168,11 +168,11 @@ class Prometheus:
         url: without credentials.
         headers: with credentials; they live in memory alone.
         timeout_s: of each answer, from the first packet to its last byte, whatever the server sends meanwhile.
-        tls: None: the system's authorities, and no certificate of ours.
+        tls: None for the system's authorities, without a certificate of the client.
         labels: what the server calls the labels that name a pod.
         largest_mib: of an answer as it is read, decompressed.
         turns: of large answers, each held from its first large piece until its rows are samples; unread bytes stay with the
-            sender. None: nobody else waits.
+            sender. None if nobody else waits.
         socket_for: makes the socket for one of the addresses of the server's name, or raises a refusal.
         dialect: what is known of its language.
         now: Unix time (s).
@@ -461,7 +461,7 @@ class _Session(requests.Session):
 def tls_context(
     authority: bytes | None, certificate: bytes | None, key: bytes | None
 ) -> ssl.SSLContext | None:
-    """The TLS settings for a server: whom we trust and the certificate we show, in PEM. None: the system's authorities alone.
+    """The TLS settings for a server: whom we trust and the certificate we show, in PEM. None for the system's authorities alone.
 
     Raises:
         OSError, ValueError: one of them is not usable.

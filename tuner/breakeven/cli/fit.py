@@ -176,8 +176,8 @@ def command(
 ) -> None:
     """Fit one law of engine steps to the rows of all arms of one or more points files.
 
-    C1 is the latency of a lone request, C2 what each other request in flight adds on average up to the highest load measured, both read off that law, in seconds. Rows that say
-    nothing about a steady state are left out and counted. GuideLLM reports, results of `vllm bench serve` and folders
+    C1 is the latency of a lone request, C2 what each other request in flight adds on average up to the highest load measured, both read off that law, in seconds. Rows that show
+    no steady state are left out and counted. GuideLLM reports, results of `vllm bench serve` and folders
     of them are taken as well; they do not say which arm ran, so say it with --method and --k.
 
     \b

@@ -35,7 +35,7 @@ from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
 
 _FEWEST_ROWS = 3
-"""Rows from which their scatter tells an error of E."""
+"""Rows from which their scatter gives an error of E."""
 
 _ROUNDS, _SETTLED = 50, 1e-12
 

@@ -92,7 +92,7 @@ class Tier(NamedTuple):
         first: smallest number of decoding requests.
         drafted: k, positions drafted in a step for one request.
         tokens_per_step: E, at least 1.
-        verified: how many of them are verified; None: all.
+        verified: how many of them are verified; None if all.
     """
 
     first: int

@@ -34,7 +34,7 @@ _FIRST_PAIR = 500
 _PAIRED_SHARE = 0.2
 """Share of a sweep's time for pairs, if it measures no speculation and another arm."""
 FEWEST_PAIRS = 4
-"""Fewer scatter by chance too little or too much for their standard error to say."""
+"""The scatter of fewer pairs is too much a matter of chance for a standard error."""
 PAIRED_ERROR = 0.05
 """Standard error of a ratio at which no more pairs are measured."""
 

@@ -46,7 +46,7 @@ _AROUND = 2
 """Windows before and after over which the rate of a window is averaged to sort it by."""
 
 _FEWEST_REQUESTS = 30.0
-"""Requests below which a row is left out: its mean would say little."""
+"""Requests below which a row is left out: its mean would be worth little."""
 
 _LEAST_SHARE = 0.1
 """Share of the requests of an arm's middle row below which a row is left out."""

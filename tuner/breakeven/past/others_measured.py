@@ -21,8 +21,8 @@ USUAL_ARMS = (Arm("eagle3", 3), Arm("mtp", 2), Arm("ngram", 3))
 class OthersMeasured(NamedTuple):
     """An arm that never ran, beside the nearest measurement of others.
 
-    It would pay up to a rate per pod with these ratios; 0: not even alone, infinite: up to saturation, None: the past has no law of
-    no speculation, or the row no slope.
+    It would pay up to a rate per pod with these ratios: 0 if not even alone, infinite if up to saturation, None if the past has
+    no law of no speculation, or the row no slope.
     """
 
     arm: Arm

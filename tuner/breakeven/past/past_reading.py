@@ -55,7 +55,7 @@ class AskedPast(NamedTuple):
 
     Attributes:
         matchers: on every series.
-        prefix: of their names; None: the first of the usual ones that has some.
+        prefix: of their names; None for the first usual prefix that has series.
         grid: ends of the windows.
         method: how drafts are made if no series says so.
         single: whether the pods must be of one workload.

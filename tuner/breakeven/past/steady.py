@@ -126,7 +126,7 @@ def cut(grid: TimeGrid, pods: Sequence[PodCourse], kind: Callable[[PodCourse], P
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A pod's course, and what all windows ask of it.
+    """A pod's course, and what all windows need of it.
 
     Attributes:
         present, whole, began_again: per time, of the window that ends there: whether there is any sample, whether there are as

@@ -13,7 +13,7 @@ _LEAST_DRAIN = 0.02
 
 
 _MISSING = 0.25
-"""Share of a calculated queue; with fewer requests in flight there is no queue, and the arm carries more than its law says."""
+"""Share of a calculated queue; with fewer requests in flight there is no queue, and the arm carries more than by its law."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ fits          results of a fit for an arm or a method
 step_fit      the law of steps as it was fitted         step_form     departures of engines from it
 step_curves   an arm's curve, read off the law          curves        latency against load, with its doubt
 predictions   one arm at one load                       comparisons   one arm against another
-credit        an arm that carries more than its law says       student_t     the quantiles that bounds need
+credit        an arm that carries more than by its law         student_t     the quantiles that bounds need
 operating_conditions   other acceptance, lengths and arrivals than measured
 document      the profile: JSON in and out, `predict`, `compare`; `document_checks` refuses impossible ones
 """

@@ -128,7 +128,7 @@ def read_file(
     Args:
         path: a points file, the result of a load generator or an object of Prometheus responses.
         arm: which arm a file that does not say so belongs to.
-        passed_over: gets the refusals of files and runs that hold no measurement; None: the first one is raised.
+        passed_over: gets the refusals of files and runs that hold no measurement; if None, the first one is raised.
 
     Raises:
         InputError: naming file and row or JSON path.

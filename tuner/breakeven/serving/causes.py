@@ -66,7 +66,7 @@ class ModelSnapshot:
     Attributes:
         pods: with series of this model.
         speculating: whether they count drafts.
-        waiting_min: the least that was queued at any time (0: the queue emptied). kv_usage: highest share in use; None: not counted.
+        waiting_min: least queue at any time (0: the queue emptied). kv_usage: highest share in use; None if not counted.
         missing: names of needed series that are not there.
         not_a_number: the first statistic that is none.
         impossible: how counters contradict each other, as a sentence without a full stop.

@@ -36,7 +36,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Figures of one span of time, over all pods that count; None: not counted.
+    """Figures of one span of time, over all pods that count; None if not counted.
 
     Attributes:
         window_s: time that the pods were really watched, s.

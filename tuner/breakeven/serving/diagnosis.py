@@ -34,7 +34,7 @@ _UNFINISHED_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Whether speculation pays (None: unknown), with bounds where a profile gives them, and why."""
+    """Whether speculation pays (None if unknown), with bounds where a profile gives them, and why."""
 
     pays: bool | None
     sentence: str

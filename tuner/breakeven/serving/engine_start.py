@@ -78,7 +78,7 @@ def engine_start(
 ) -> EngineStart:
     """Find the command that starts vLLM; `files` are texts by path: the file of `--config`, and scripts.
 
-    A shell's text of more than `longest` characters is not read; None: as many as the grammar takes a second for.
+    A shell's text of more than `longest` characters is not read; None for as many as the grammar takes a second for.
     """
     call = shell_call(command_line(container)) if longest is not None else None
     read = _read_text(call.script).text if call is not None else ""

@@ -91,7 +91,7 @@ def engine_limits(
 
 
 def not_a_number(counters: Growths) -> str | None:
-    """The first statistic that is no number; None: all are."""
+    """The first statistic that is no number; None if all are numbers."""
     # The share at a position and the time may be absent; whatever is there must be a number.
     bad = [name for name, value in counters.stats.items() if not math.isfinite(value)]
     bad += ["accepted" for value in counters.accepted.values() if not math.isfinite(value)]
@@ -110,8 +110,8 @@ def stale(
 
     Args:
         pod: whose samples.
-        seen_s: Unix time of the newest one; None: longer ago than Prometheus was asked for.
-        evaluated_s: when the answer was made, by Prometheus' clock; None: it does not say.
+        seen_s: Unix time of the newest one; None if longer ago than Prometheus was asked for.
+        evaluated_s: when the answer was made, by Prometheus' clock; None if the answer does not say.
         now_s: by the operator's clock.
         allowed_s: largest age, s.
     """

@@ -29,7 +29,7 @@ class DraftLengths:
 
     @property
     def counted(self) -> int | None:
-        """Drafts per request and step that are counted as drafted whatever is verified; None: those that are verified."""
+        """Drafts per request and step that are counted as drafted whatever is verified; None if only verified drafts count."""
         return self.longest if self.adaptive else None
 
     def at(self, batch: int) -> int:

@@ -202,7 +202,7 @@ class Engine:
     # Deciding a step --------------------------------------------------------------------------------------
 
     def _decide(self, until_s: float = math.inf) -> _Step | None:
-        """Decide the step that starts now, or with the next arrival before `until_s`; None: nothing to do."""
+        """Decide the step that starts now, or with the next arrival before `until_s`; None if there is nothing to do."""
         if not self._running:
             if not self._waiting or self._waiting[0].arrival_s > max(self.clock_s, until_s):
                 return None

@@ -42,7 +42,7 @@ class DecodePlan:
         drafted: drafts verified per step: k, or 0 if the lookup found nothing.
         accepted: drafts accepted per step, before the cut: what vLLM counts.
         drafts_at_all: false if k is 0, so that no zeros are summed.
-        scheduled: drafts per step that vLLM counts as drafted, where it verifies fewer; None: those that are verified.
+        scheduled: drafts per step that vLLM counts as drafted, where it verifies fewer; None if only verified drafts count.
     """
 
     advance: NDArray[np.int64]

@@ -118,7 +118,7 @@ class Language:
 
     Attributes:
         near_ties: share of places at which the second choice is as good as the first.
-        broken: how the engine's method breaks answers; None: it does not.
+        broken: how the engine's method breaks answers; None if it does not.
         seed: of which requests are answered wrongly.
     """
 

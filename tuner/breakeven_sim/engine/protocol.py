@@ -51,9 +51,9 @@ class Generation:
         include_usage: end the stream with a usage chunk.
         continuous_usage: every chunk carries usage.
         prompt_ids: of the tokens; empty if nobody asked for them.
-        greedy: what the model's own answer follows from; None: its text means nothing.
+        greedy: what the model's own answer follows from; None if its text means nothing.
         refusal: what the engine says to it in place of an answer: vLLM checks some fields only once it takes a request up,
-            when the headers of a stream are sent; None: it takes the request.
+            when the headers of a stream are sent; None if the engine takes the request.
     """
 
     chat: bool
@@ -76,11 +76,11 @@ class GreedyRequest:
 
     Attributes:
         prompt_ids: as the tokenizer has them.
-        schema: of the demanded JSON, or of the demanded tool's parameters; None: the answer is free.
-        tool: name of the tool that must be called; None: none must.
+        schema: of the demanded JSON, or of the demanded tool's parameters; None if the answer is free.
+        tool: name of the tool that must be called; None if no tool must.
         named: whether the request names that tool, rather than demanding any.
         return_token_ids: whether the answer carries the ids of prompt and output.
-        prompt_logprobs: choices per token of the prompt that the answer carries; None: no judgement.
+        prompt_logprobs: choices per token of the prompt that the answer carries; None without judgement.
     """
 
     prompt_ids: tuple[int, ...]

@@ -24,7 +24,7 @@ class Books:
     """Sums per coming step.
 
     Attributes:
-        scheduled: drafts per request and step that are counted whatever is verified; None: those that are verified.
+        scheduled: drafts per request and step that are counted whatever is verified; None if only verified drafts count.
         at: index of the next step.
         gain: tokens that all requests gain, per step; valid from `at` on.
         drafted: drafts that all requests verify, likewise.

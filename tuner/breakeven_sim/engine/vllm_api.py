@@ -133,7 +133,7 @@ class VllmApi:
         """Set while no request of any kind is open."""
         self.quiet.set()
         self.prefixes: PrefixCache | None = None
-        """Prefixes of prompts that were computed; None: prompts share nothing."""
+        """Prefixes of prompts that were computed; None if prompts share nothing."""
         self._busy: set[web.RequestHandler] = set()
         self._registry = CollectorRegistry()
         GCCollector(self._registry)
