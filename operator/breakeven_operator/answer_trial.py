@@ -30,7 +30,7 @@ class AnswerTrial:
     Attributes:
         longest_s: time for the answers of one arm, and for their judgement.
         judged: Jobs whose answers are judged, no speculation first; empty: the arm is asked.
-        own: the user's own prompts; None: the shipped ones.
+        own: the user's own prompts; None for the shipped ones.
     """
 
     owner: AnswerOwner

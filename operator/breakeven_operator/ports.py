@@ -231,7 +231,7 @@ class Fits(Protocol):
     """Fits beside the cycles."""
 
     async def outcome(self, fit: Fit) -> FitOutcome | None:
-        """The outcome of a fit that was asked for; None: ask again in a later cycle."""
+        """The outcome of a fit that was asked for; None if not ready, to be asked again in a later cycle."""
 
 
 class Clock(Protocol):
@@ -267,7 +267,7 @@ class TrialSettings:
 
 
 class MeanLengths(NamedTuple):
-    """Tokens per request, on average, and the share of prompts that the prefix cache holds; None: not counted."""
+    """Tokens per request, on average, and the share of prompts that the prefix cache holds; None if not counted."""
 
     prompt_tokens: float
     output_tokens: float

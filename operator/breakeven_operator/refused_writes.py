@@ -119,7 +119,7 @@ class RefusedWrites:
         self._failed.pop(_place(action), None)
 
     def waiting(self, action: Action, now: datetime) -> RefusedWrite | None:
-        """The failure that keeps a write waiting; None: it may be tried. Another content of it is tried at once."""
+        """The failure that keeps a write waiting; None if it may be tried. Another content of it is tried at once."""
         found = self._failed.get(_place(action))
         if found is None or now >= found.until or _content(found.action) != _content(action):
             return None
@@ -145,9 +145,9 @@ class RefusedWrites:
 def of_annotation(
     failures: Iterable[RefusedWrite], now: datetime, write: WriteAnnotation | None = None
 ) -> RefusedWrite | None:
-    """The refusal that keeps the target's annotation from being written now; None: it may be tried.
+    """The refusal that keeps the target's annotation from being written now; None if it may be tried.
 
-    `write`: another value, or into another generation of the target, may be tried. None: any.
+    `write`: another value, or into another generation of the target, may be tried. None for any.
     """
     for one in failures:
         waits = isinstance(one.action, WriteAnnotation) and one.refused and now < one.until
@@ -157,7 +157,7 @@ def of_annotation(
 
 
 def of_creation(failures: Iterable[RefusedWrite], resource: Resource, now: datetime) -> RefusedWrite | None:
-    """The refusal that keeps objects of a kind from being created now; None: it may be tried."""
+    """The refusal that keeps objects of a kind from being created now; None if it may be tried."""
     found = (one for one in failures if isinstance(one.action, Create) and one.action.resource == resource)
     return next((one for one in found if one.refused and now < one.until), None)
 

@@ -127,7 +127,7 @@ class Settings(BaseModel):
         trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, trial_longest_s, trial_cluster_role, gpu_label: see `TrialSettings`.
         allowed_drafters: how the drafters begin that services may name; empty: all.
         watch_annotated: make services for workloads whose annotation asks for one.
-        default_candidates: of such services, as JSON; None: there are none.
+        default_candidates: of such services, as JSON; None if there are none.
         most_watched, most_watched_per_namespace: such services, at most.
         timing: times that decisions wait, as JSON; production has the defaults.
         bind_address, port: of /metrics and /readyz.
@@ -135,7 +135,7 @@ class Settings(BaseModel):
         board_port: of the board, on the loopback; 0: there is none.
         board_address: where it listens besides, for readers with a token; empty: nowhere.
         board_path_prefix: of its addresses; empty: none.
-        gpu_price_per_hour: by which statuses and the board say money; None: they say none.
+        gpu_price_per_hour: by which statuses and the board show money; None if they show none.
         log_format: json, or text for people.
     """
 

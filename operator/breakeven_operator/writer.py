@@ -310,7 +310,7 @@ class Writer:
         told = self._told[key]
         told.count += 1
         told.last = now
-        # The second time tells that it is a series.
+        # The second time shows that it is a series.
         if told.count > 2 and now - told.written < _RENEWAL:
             return
         told.written = now

@@ -36,7 +36,7 @@ class AccessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VisibleNamespaces:
-    """The namespaces that a reader may see; None: all of the cluster.
+    """The namespaces that a reader may see; None for all of the cluster.
 
     `left_out` is a sentence if not all could be asked about; empty otherwise.
     """

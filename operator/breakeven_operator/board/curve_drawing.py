@@ -85,7 +85,7 @@ class CurvePicture:
 class LoadStrip:
     """The load of the last hours: x is load, y is time with the newest on top.
 
-    `peak` is the place of the highest expected load; None: the present load is taken to last.
+    `peak` is the place of the highest expected load; None if the present load is taken to last.
     """
 
     path: str

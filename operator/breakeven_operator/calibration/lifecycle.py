@@ -273,7 +273,7 @@ class Imported(NamedTuple):
     arms: tuple[ArmStatus, ...]
 
     def lengths(self) -> dict[str, int]:
-        """Mean lengths as a plan has them, of the points that say them."""
+        """Mean lengths as a plan has them, of the points that have them."""
         columns = ("prompt_tokens", "output_tokens")
         known = {
             name: [value for point in self.points if (value := getattr(point, name)) is not None]

@@ -242,7 +242,7 @@ def needed(service: ServiceView, profile: Profile) -> Iterator[str]:
     try:
         found = what_it_takes(profile, arm, rps, Conditions(tokens_per_step=_seen(service, arm.name)))
     except BreakevenError:
-        # A law that does not know these figures says nothing of others.
+        # A law that was not fitted to these figures predicts no others.
         return
     if found is None:
         return
@@ -263,7 +263,7 @@ def needed(service: ServiceView, profile: Profile) -> Iterator[str]:
 
 
 def _seen(service: ServiceView, arm: str) -> float | None:
-    """Tokens per step of an arm as last seen live; None: it never ran since its calibration."""
+    """Tokens per step of an arm as last seen live; None if it never ran since its calibration."""
     seen = service.memory.get("seen") or ()
     return next((number_of(one, "tokensPerStep") for one in seen if one.get("arm") == arm), None)
 

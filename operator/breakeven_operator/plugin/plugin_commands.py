@@ -200,13 +200,13 @@ def resume(service: str, *, retry: bool, **options: Any) -> None:
     _make(service, resuming(_now(), retry=retry), options)
 
 
-@root.command(short_help="Let one arm run whatever the figures say.")
+@root.command(short_help="Let one arm run whatever the figures show.")
 @_service
 @click.argument("arm", required=False)
 @click.option("--none", "unpinned", is_flag=True, help="Take the pin away: figures decide again.")
 @_of_change
 def pin(service: str, arm: str | None, *, unpinned: bool, **options: Any) -> None:
-    """Let ARM run whatever the figures say: `none`, NAME/LENGTH or NAME/schedule of a candidate.
+    """Let ARM run whatever the figures show: `none`, NAME/LENGTH or NAME/schedule of a candidate.
 
     The arm `none` is no speculation; the option --none takes the pin away.
     """
@@ -270,7 +270,7 @@ def resuming(now: datetime, *, retry: bool) -> ServiceChange:
 
 
 def pinning(arm: str | None) -> ServiceChange:
-    """One arm runs whatever the figures say; None: figures decide."""
+    """One arm runs whatever the figures show; None if figures decide."""
     said = f"pinned to {spoken(arm)}" if arm is not None else "not pinned, figures decide"
     return ServiceChange({"spec": {"updatePolicy": {"pinnedArm": arm}}}, said)
 

@@ -227,11 +227,11 @@ def facts(
 
 
 _SMALL = 0.05
-# A percentage is a ratio already: a saving's lower bound that goes from 2.8 to 3.1 % has moved by a tenth of itself and says the same.
+# A percentage is a ratio already: a saving's lower bound that goes from 2.8 to 3.1 % has moved by a tenth and means the same.
 _SMALL_POINTS = 1.0
 _FIGURE = re.compile(r"\d+(?:\.\d+)?")
 _MISSED = 0.2
-# The age of a row says that its operator is gone only if a living one renews each row: 24 writes a day.
+# The age of a row shows that its operator is gone only if a living one renews each row: 24 writes a day.
 _LONGEST_UNWRITTEN = timedelta(hours=1)
 _MISSED_S = GAP_S / 2.0
 _LEARNED = frozenset({Renewal.LEARNED, Renewal.AMOUNT, Renewal.BEGINNING})

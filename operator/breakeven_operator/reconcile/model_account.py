@@ -62,14 +62,14 @@ class AccountRules:
         return max(self.spacing_s, INDEPENDENT_S)
 
     def wait_s(self, windows: Sequence[AccountWindow], now: datetime) -> float:
-        """Time (s) from the end of the newest window to the end of the next one, as far as past windows tell."""
+        """Time (s) from the end of the newest window to the end of the next one, as far as past windows show."""
         newest = [one for one in windows if (now - one.time).total_seconds() < self.lasting_s]
         lasts = span_s(windows) >= self.lasting_s
         restless = not lasts or any(self.deviates(one, windows) for one in newest)
         return self.spacing_s if restless else self.rest_s
 
     def deviates(self, window: AccountWindow, others: Sequence[AccountWindow]) -> bool:
-        """Whether a window says something else than the profile, or than others do: of latency, or of the text."""
+        """Whether a window differs from the profile, or from other windows: in latency, or in the text."""
         z = NormalDist().inv_cdf(0.5 + self.confidence / 2.0)
         allowed = math.exp(min(z * window.sampling_error, _WIDEST)) * (1.0 + RUNS_DIFFER)
         lower, upper = predicted_bounds((window,))

@@ -156,7 +156,7 @@ def _not_numbers(one: ReadPod, _: Look) -> Fault | None:
 
 
 def _uncounted(one: ReadPod, look: Look) -> Fault | None:
-    """An engine of which there are counters, and never was the gauge that tells of fresh samples."""
+    """An engine of which there are counters, and never was the gauge that shows fresh samples."""
     # Counters outlive the gauge by a window: if the window is longer than the lookback, the samples may be old.
     outlived = look.window_s > looked_back_s(look.source.staleness_seconds)
     return (

@@ -145,7 +145,7 @@ class CalibrationRunSpec(Model):
     budget: Budget | None = row("What it may cost at most. Without it: the service's budget.")
     import_from: tuple[ImportedArm, ...] = row(
         "Results of other load generators in place of measuring: no pod starts, and the fit is judged like any "
-        "other. none has to be among them, measured on the same GPU class with the image and arguments that the target has.",
+        "other. No speculation has to be among them, measured on the target's GPU class, with its image and arguments.",
         default=(),
         extra=list_map("arm"),
         max_length=MAX_ARMS,

@@ -199,7 +199,7 @@ class DecisionStatus(StatusModel):
         Renewal.AT_ONCE,
     )
     saturated_arms: tuple[ArmName, ...] = row(
-        "Which of the compared arm and none cannot carry the present load, by its law: requests queue, "
+        "Which of the compared arm and no speculation cannot carry the present load, by its law: requests queue, "
         "and there is no speedup to state.",
         _read(_saturated),
         Renewal.AT_ONCE,

@@ -90,7 +90,7 @@ def row(
 
     Args:
         description: for `kubectl explain`.
-        marks: of a status: a Reading, and what else the row says.
+        marks: of a status: a Reading, and what else belongs to the row.
         default: the field where nothing is given.
         extra: for the schema, as `json_schema_extra`.
         limits: as of pydantic's `Field`.

@@ -42,7 +42,7 @@ class ProfileArm(Model):
     points: int | None = row("Points behind the fit.", ge=0)
     reason: Word | None = row("Why it has no point, in one word.")
     answers: Word | None = row("How its answers compare with answers without speculation.")
-    verdict: PaysWhereStatus | None = row("For which loads it beats none.")
+    verdict: PaysWhereStatus | None = row("For which loads it beats no speculation.")
     break_even_rps: Number | None = row("Load per replica at which the gain is gone.")
     break_even_lower_rps: Number | None = row("Lower bound; absent where open.")
     break_even_upper_rps: Number | None = row("Upper bound; absent where open.")

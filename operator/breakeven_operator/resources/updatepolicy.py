@@ -94,7 +94,7 @@ class UpdatePolicy(Model):
         default=Mode.RECOMMEND,
     )
     pinned_arm: ArmName | None = row(
-        "Run this arm whatever the figures say: none, or <method name>/<draft length>, <method name>/schedule or <method name>/adaptive of a candidate. "
+        "Run this arm whatever the figures show: none, or <method name>/<draft length>, <method name>/schedule or <method name>/adaptive of a candidate. "
         "Figures are still reported; mode decides whether the target is rolled to it. Like any other roll this one "
         "waits for an accepted profile that has measured the arm: an engine that never started is not rolled out."
     )

@@ -24,7 +24,7 @@ class RunningArm:
     Attributes:
         arm: None if the value cannot be read.
         schedule: the draft length per batch size that it runs; None if it drafts by one length.
-        measured_instead: the arm that stands for a foreign one, whose law nobody knows: of the same drafter with the schedule
+        measured_instead: the arm that stands for a foreign one, whose law is not known: of the same drafter with the schedule
             that was measured; no speculation for a drafter that its candidate had before.
         source: `Annotation`, `Arguments`, or `Unset` (opted in, but the annotation was never written).
         problem: one line when the value cannot be read, or vLLM would refuse it.
