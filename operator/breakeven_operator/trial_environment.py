@@ -37,7 +37,7 @@ class TrialEnvironment:
     Attributes:
         schedule: the draft length per batch size that the engine runs, or the word for adaptive verification; None if it drafts
             by one length.
-        answers: how its answers are kept, or answers of all arms judged; None if answers are not compared.
+        answers: how its answers are kept, or all arms' answers judged; None if answers are not compared.
     """
 
     namespace: str

@@ -35,8 +35,8 @@ class Supposition:
 
     Attributes:
         rps: load of all replicas together (1/s).
-        acceptance: of one draft token, percent; None for as calibrated.
-        prompt, output: mean lengths in tokens; None for as calibrated.
+        acceptance: of one draft token, percent; None if as calibrated.
+        prompt, output: mean lengths in tokens; None if as calibrated.
     """
 
     rps: float

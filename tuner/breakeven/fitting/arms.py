@@ -321,7 +321,7 @@ def carried(row: Observation, factor: float) -> Observation:
 
     The law may reckon with more decoding than the row shows, whose first token may have waited. So decoding changes at most
     as if each step gave one token in place of k + 1, or the reverse. A request meets as many others as before, so that
-    the rate changes with the latency: with its old rate the row would contradict itself. `factor` is on the latency.
+    the rate changes with the latency: with its old rate the row would contradict itself. `factor` is by the law, on the latency.
     """
     point = row.point
     first_s, most = min(point.ttft_mean_s or 0.0, point.mean_latency_s), point.arm.k + 1.0

@@ -41,7 +41,7 @@ class PaysWhere(StrEnum):
     NEVER = "never"
     TIE = "tie"
     UNCERTAIN = "uncertain"
-    """At no load of interest do the bounds part a gain from a loss."""
+    """At no load of interest do the bounds separate a gain from a loss."""
 
 
 def pays_where(c1_ratio: float, c2_ratio: float) -> PaysWhere:

@@ -48,7 +48,7 @@ class Limit:
         methods: of which one must run; a method that is not known may be any of them.
         key: of the speculative configuration that must be true, or a whole number. at_most: of that number. beside: key that must be
             true as well. lacks: key that must be missing.
-        context: `longer` or `shorter`, as the drafter's context is beside the target's context.
+        context: whether the drafter's context is `longer` or `shorter` than the target's context.
     """
 
     what: str

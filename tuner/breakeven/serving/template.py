@@ -25,7 +25,7 @@ class PodTemplate:
         pod_spec: as far as the file says it.
         inside: path of the pod spec; empty for a Deployment and its like.
         managed: whether the operator rolls what runs it.
-        places: of a container by its name, if a pod spec has others.
+        places: of a container by its name, if it does not lie as in a pod spec.
         rolling: what the spec of a managed object says about rolls; empty for another.
         remark: what is to be known of the place, as a sentence.
     """

@@ -24,7 +24,7 @@ _LOOP = 4
 
 
 class TokenOpinion(NamedTuple):
-    """The model's opinion of one token: its place among all tokens, and the log-probabilities of it and the first choice."""
+    """The model's opinion of one token: its place among all tokens, its log-probability, and the first choice's log-probability."""
 
     rank: int
     logprob: float
