@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import NamedTuple
 
 from breakeven.profile import Profile
@@ -55,7 +56,7 @@ class Doubt(NamedTuple):
     dispelled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Calibrated:
     """Where a service stands with its profile.
 
@@ -79,12 +80,12 @@ class Calibrated:
     ended: tuple[CalibrationRun, ...] = ()
     former: ProfileEntry | None = None
 
-    @property
+    @cached_property
     def profile(self) -> Profile | None:
         """The profile in force, as it was read."""
         return self.entry.profile if self.entry is not None else None
 
-    @property
+    @cached_property
     def profile_name(self) -> str | None:
         """Name of the profile in force."""
         return self.entry.name if self.entry is not None else None

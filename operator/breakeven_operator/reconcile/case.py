@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from breakeven.arm import Arm
@@ -79,7 +80,7 @@ class CycleLimits:
     gpu_price_per_hour: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """A service whose target can be looked at, with the schedules that were measured for it.
 
@@ -97,37 +98,37 @@ class Case:
     need: FleetNeed | None = None
     first: FirstAnswer | None = None
 
-    @property
+    @cached_property
     def spec(self) -> SpeculativeServiceSpec:
         """Of the service."""
         return self.service.spec
 
-    @property
+    @cached_property
     def workload(self) -> Workload:
         """The target."""
         return self.context.workload
 
-    @property
+    @cached_property
     def memory(self) -> MemoryStatus:
         """The status' memory as this cycle has it by now."""
         return self.context.memory
 
-    @property
+    @cached_property
     def now(self) -> datetime:
         """Time of the observation."""
         return self.context.now
 
-    @property
+    @cached_property
     def profile(self) -> Profile | None:
         """The profile in force."""
         return self.calibrated.profile
 
-    @property
+    @cached_property
     def measured_arm(self) -> Arm | None:
         """The arm by whose measurements the running one is judged; None if the running one is unknown."""
         return self.running.measured_instead or self.running.arm
 
-    @property
+    @cached_property
     def settled(self) -> bool:
         """Whether the window's mean latency belongs to its load and arm: not while it holds what a roll has left behind."""
         return not self.running.former_drafter and settled(
@@ -155,7 +156,7 @@ class Case:
         return replace(self, context=replace(self.context, memory=memory))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CycleFacts:
     """Everything a cycle found out about one service: the input of its status, events and log line.
 
@@ -178,22 +179,22 @@ class CycleFacts:
     case: Case | None = None
     failures: tuple[RefusedWrite, ...] = ()
 
-    @property
+    @cached_property
     def running(self) -> RunningArm | None:
         """The arm that the target's template asks for."""
         return self.case.running if self.case is not None else None
 
-    @property
+    @cached_property
     def live(self) -> Live | None:
         """Present figures, or why there are none."""
         return self.case.live if self.case is not None else None
 
-    @property
+    @cached_property
     def objectives(self) -> Objectives | None:
         """Latencies that users see against the service's objectives; None without objectives."""
         return self.case.objectives if self.case is not None else None
 
-    @property
+    @cached_property
     def refused(self) -> RefusedWrite | None:
         """The write that the API server refuses and that keeps the operator from its work; the oldest of several."""
         return min((one for one in self.failures if one.refused), key=lambda one: one.since, default=None)

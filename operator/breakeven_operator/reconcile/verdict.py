@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from breakeven.arm import Arm
 from breakeven.deciding import Decision
@@ -21,7 +22,7 @@ HOLD = "Hold"
 RECOMMEND = "Recommend"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdict:
     """The decision that status, event, log line and metric repeat.
 
@@ -48,17 +49,17 @@ class Verdict:
         """Two verdicts are the same when these words are; figures alone make no other verdict."""
         return self.action, str(self.arm), str(self.reason)
 
-    @property
+    @cached_property
     def speedup(self) -> Estimate | None:
         """Speedup of the running arm at the present load, as live latency has corrected it."""
         return self.decision.speedup if self.decision is not None else None
 
-    @property
+    @cached_property
     def running(self) -> ArmEvaluation | None:
         """The running arm at the present load."""
         return self.decision.figures if self.decision is not None else None
 
-    @property
+    @cached_property
     def against_none(self) -> Comparison | None:
         """The speculative arm in question against no speculation at this load."""
         return self.decision.against_none if self.decision is not None else None

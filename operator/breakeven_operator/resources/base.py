@@ -219,7 +219,7 @@ class StatusModel(Model):
         empty = {alias for alias, name in _zeros(type(self)) if not getattr(self, name)}
         # Words of engines, servers and manifests get no further than here with what moves a terminal's cursor.
         return {
-            key: printable(value) if isinstance(value, str) else value
+            key: printable(value) if isinstance(value, str) and not value.isprintable() else value
             for key, value in fields.items()
             if value is not None and value != [] and key not in empty
         }
