@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 
 from breakeven_operator.actions import ActionPlan, EmitEvent
 from breakeven_operator.adapters.snapshot import Snapshot
-from breakeven_operator.calibration.run_view import RunView
+from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.calibration.trial_state import kept_words
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.labels import RUN_LABEL, SERVICE_LABEL, service_of
+from breakeven_operator.kinds import RUN_LABEL, SERVICE_LABEL, NamespacedName, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reconcile.action_plan import ServiceOutcome, reference
 from breakeven_operator.reconcile.calibration_state import ProfileEntry

@@ -20,27 +20,24 @@ from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.observer import Observer
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.admission import Decided
-from breakeven_operator.agenda import Agenda, Grounds, stands_s
+from breakeven_operator.agenda import Agenda, Grounds, stands_s, survey
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.cycle_log import CycleLog, CycleReport, NotedWriter
-from breakeven_operator.kinds import RUNS, SERVICES, NamespacedName, Ref
-from breakeven_operator.labels import FINISHED_LABEL
+from breakeven_operator.kinds import FINISHED_LABEL, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.ports import Clock, ClusterError, Manifest
 from breakeven_operator.reconcile.action_plan import Failed, ServiceOutcome, failed, reference
 from breakeven_operator.reconcile.annotation_owner import taken_over
-from breakeven_operator.reconcile.conditions import READY, Aspect, merge
 from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.meta import Condition
-from breakeven_operator.resources.rolloutstatus import RolloutPhase
+from breakeven_operator.resources.meta import READY, Aspect, Condition, merge
 from breakeven_operator.resources.servicestatus import ServiceWorkings
+from breakeven_operator.resources.targetstatus import RolloutPhase
 from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.run_turns import RunTurns
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
 from breakeven_operator.service_decisions import ServiceDecisions
 from breakeven_operator.settings import Settings
-from breakeven_operator.survey import survey
 from breakeven_operator.workloads.workload import Workload
 from breakeven_operator.writer import DryRun, Writer, WriteResult
 

@@ -19,7 +19,7 @@ from breakeven_operator.adapters.own_objects import OWN_KINDS
 from breakeven_operator.assembly import assembled
 from breakeven_operator.kinds import GROUP, PROFILES, RUNS, SERVICES, VERSION
 from breakeven_operator.ports import ClusterError, EventKind
-from breakeven_operator.serve import web
+from breakeven_operator.serve import health as web
 from breakeven_operator.settings import Settings
 
 _LOG = logging.getLogger(__name__)

@@ -13,14 +13,15 @@ from breakeven_operator.actions import Action, Apply, Create, Delete, WriteStatu
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import (
     CRONJOBS,
+    FINISHED_LABEL,
     PROFILES,
     ROLE_BINDINGS,
     RUNS,
     SERVICE_ACCOUNTS,
     NamespacedName,
     Ref,
+    service_of,
 )
-from breakeven_operator.labels import FINISHED_LABEL, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService

@@ -13,11 +13,10 @@ from typing import Any, TypeVar
 
 from breakeven.errors import InputError
 from breakeven_operator.actions import WriteAnnotation, WriteStatus
-from breakeven_operator.adapters.service_queries import ServiceQueries
+from breakeven_operator.adapters.prometheus_answers import ServiceQueries
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
-from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.labels import RESUME_ANNOTATION, service_of
+from breakeven_operator.kinds import RESUME_ANNOTATION, NamespacedName, service_of
 from breakeven_operator.reconcile.case import CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.service import reconcile

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from breakeven_operator.actions import ActionPlan, Create, Delete
 from breakeven_operator.adapters.snapshot import Snapshot
-from breakeven_operator.kinds import SERVICES, Ref
-from breakeven_operator.labels import MANAGED_BY, WATCHED_LABEL, owner_reference
+from breakeven_operator.kinds import MANAGED_BY, SERVICES, WATCHED_LABEL, Ref, owner_reference
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.action_plan import reference
 from breakeven_operator.resources import API_VERSION, SpeculativeService

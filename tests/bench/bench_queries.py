@@ -53,10 +53,10 @@ _FIGURES = ("queries", "query, kB", "answer, kB", "Prometheus, CPU s", "operator
 _ASKING = """
 import asyncio, inspect, json, sys, time
 from pathlib import Path
-from breakeven_operator.adapters.present_loads import PODS_PER_QUERY
+from breakeven_operator.adapters.prometheus_answers import PODS_PER_QUERY
 from breakeven_operator.adapters.prometheus_answers import parted
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import fleet_query, past_query, roll_query, sums_query

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from breakeven.serving.counted_window import Window
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.reconcile.fleet_query import arrivals_query
 from breakeven_operator.reconcile.roll_metrics import read_roll
 from breakeven_operator.reconcile.service import arrivals_of

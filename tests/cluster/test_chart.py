@@ -14,6 +14,7 @@ import yaml
 
 from breakeven import __version__
 from breakeven.answering.answer import AnswerSet
+from breakeven_operator.__main__ import requested_run
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.calibration import schedule_job, trial_access
 from breakeven_operator.calibration.answer_secrets import AnswerOwner, secret_of
@@ -21,7 +22,6 @@ from breakeven_operator.calibration.jobs import TrialLimits, build_job
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.kinds import DEPLOYMENTS, Ref
 from breakeven_operator.ports import TrialSettings
-from breakeven_operator.request import requested_run
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 from breakeven_operator.settings import read_settings

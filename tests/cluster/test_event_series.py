@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from breakeven_operator.actions import ActionPlan, EmitEvent
-from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import ListedObjects
 from breakeven_operator.adapters.fitter import ChildFitter, FitTurns
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.assembly import SystemClock
 from breakeven_operator.kinds import CONFIG_MAPS, EVENTS, Ref
 from breakeven_operator.writer import Writer
 

@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.promql import LabelNames
+from breakeven.serving.promql import EngineSeries, LabelNames
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import fleet_query
 from breakeven_operator.reconcile.live_metrics import read_fleet

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from breakeven.cli import root
 from breakeven.prior.public_table import ServiceFacts
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.adapters import workload_pasts
 from breakeven_operator.adapters.fitter import ChildFitter
 from breakeven_operator.adapters.prometheus_api import PrometheusClient

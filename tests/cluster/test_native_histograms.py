@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from breakeven.cli import root
 from breakeven.planning.attainment import Histogram
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query, past_query, roll_query, sums_query
 from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_query, read_latencies

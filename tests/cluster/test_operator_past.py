@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.promql import Matcher
+from breakeven.serving.promql import EngineSeries, Matcher
 from breakeven_operator.adapters.prometheus_api import PrometheusClient
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import past_query, roll_query

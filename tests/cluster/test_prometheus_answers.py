@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven.planning.attainment import Histogram
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.plausibility import ENGINES
+from breakeven.serving.growths import ENGINES
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.generate.dashboard import ROWS
 from breakeven_operator.kinds import NamespacedName

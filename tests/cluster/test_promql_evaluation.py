@@ -13,16 +13,16 @@ from collections import Counter
 import pytest
 
 from breakeven.past.courses import POD, questions
-from breakeven.serving.engine_series import (
+from breakeven.serving.promql import (
     COUNTED,
     DRAFTED,
     PREFIX,
     RUNNING,
     WAITING,
     EngineSeries,
+    Matcher,
     by_replica,
 )
-from breakeven.serving.promql import Matcher
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
     arrivals_query,

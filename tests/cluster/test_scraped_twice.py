@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
     fleet_query,

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import MetricsError
 from breakeven_operator.reconcile.fleet_query import arrivals_query, fleet_query, past_query, roll_query

@@ -16,7 +16,7 @@ from breakeven.deciding import Decision
 from breakeven.profile import Comparison, Profile
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.counted_window import Arrivals, Window
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.reconcile.fleet_query import arrivals_query
 from breakeven_operator.reconcile.judge import choose
 from breakeven_operator.reconcile.roll_metrics import read_roll

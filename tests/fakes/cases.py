@@ -9,7 +9,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.outlook import PastRates
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEntry
 from breakeven_operator.reconcile.case import Case

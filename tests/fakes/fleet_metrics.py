@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.plausibility import ENGINES
+from breakeven.serving.growths import ENGINES
+from breakeven.serving.promql import EngineSeries
 from breakeven.serving.refused_requests import HTTP_REQUESTS
 from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import MetricsError, PrometheusAccess

@@ -14,13 +14,16 @@ from prometheus_client import CollectorRegistry
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters.cluster_objects import ClusterObjects, ListedObjects
+from breakeven_operator.adapters.cluster_objects import (
+    ClusterObjects,
+    FiledProfile,
+    ListedObjects,
+    file_profile,
+)
 from breakeven_operator.adapters.fitter import FitTurns
 from breakeven_operator.adapters.observer import Observer, joined_targets
-from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
-from breakeven_operator.adapters.service_reader import Scope
-from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.adapters.snapshot import Scope, Snapshot
 from breakeven_operator.adapters.watched_objects import WatchedObjects
 from breakeven_operator.cycle import Reconciler
 from breakeven_operator.cycle_log import CycleReport
@@ -45,7 +48,7 @@ from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings
 from breakeven_operator.watching import WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
-from breakeven_operator.workloads.presence import node_is_lost
+from breakeven_operator.workloads.object_facts import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe
 from breakeven_operator.writer import DryRun, Writer
 from fakes.api_server import FakeCluster

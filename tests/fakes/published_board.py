@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
+from breakeven_operator.adapters.cluster_objects import FiledProfile, file_profile
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.kinds import PROFILES, SERVICES, NamespacedName
 from breakeven_operator.reconcile.calibration_state import ProfileEntry

@@ -13,15 +13,17 @@ from breakeven_operator.kinds import (
     CRONJOBS,
     DEPLOYMENTS,
     EVENTS,
+    FINISHED_LABEL,
     JOBS,
     PODS,
     PROFILES,
     ROLE_BINDINGS,
+    RUN_LABEL,
     RUNS,
     SERVICE_ACCOUNTS,
+    SERVICE_LABEL,
     SERVICES,
 )
-from breakeven_operator.labels import FINISHED_LABEL, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile.service import reconcile
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld

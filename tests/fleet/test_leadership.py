@@ -400,7 +400,7 @@ async def test_dry_run_prints_what_it_would_do_and_writes_nothing():
 async def test_readiness_and_metrics_over_http():
     import aiohttp
 
-    from breakeven_operator.serve import web
+    from breakeven_operator.serve import health as web
 
     clock = FakeClock()
     health = Health(clock, 15.0)

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Generic, NamedTuple, TypeVar
 
-from breakeven_operator.adapters.trimming import LABELS
+from breakeven_operator.adapters.api_json import LABELS
 from breakeven_operator.kinds import Resource
 from breakeven_operator.ports import Clock, ClusterError, EventKind, Manifest, WatchedCluster, WatchEvent
 

@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 from breakeven.serving.rolling import mounted_claims
 from breakeven_operator.adapters.api_json import problem_of
-from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest
-from breakeven_operator.adapters.profile_entries import by_service
+from breakeven_operator.adapters.cluster_objects import ClusterObjects, Interest, by_service
 from breakeven_operator.adapters.prometheus_reader import PrometheusReader
-from breakeven_operator.adapters.service_reader import Scope, ServiceReader
-from breakeven_operator.adapters.snapshot import Legible, Snapshot
+from breakeven_operator.adapters.snapshot import Legible, Scope, ServiceReader, Snapshot
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
@@ -44,11 +42,17 @@ from breakeven_operator.workloads.known import (
     made_of,
     target_of,
 )
-from breakeven_operator.workloads.object_facts import owner_uid, parse_time
+from breakeven_operator.workloads.object_facts import (
+    is_finished,
+    is_silent,
+    node_is_lost,
+    owner_uid,
+    parse_time,
+    refusal_of,
+    warning_of,
+)
 from breakeven_operator.workloads.other_kinds import OwnedPods, manifest_of, owned_pods
 from breakeven_operator.workloads.owning_kind import OwningKind
-from breakeven_operator.workloads.presence import is_finished, node_is_lost
-from breakeven_operator.workloads.trouble import is_silent, refusal_of, warning_of
 from breakeven_operator.workloads.workload_kind import maker_of
 
 _LOG = logging.getLogger(__name__)

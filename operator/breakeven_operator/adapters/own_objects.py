@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pydantic_core
 
+from breakeven_operator.adapters.api_json import is_selected, trimmed
+from breakeven_operator.adapters.cluster_objects import file_profile
 from breakeven_operator.adapters.informer import REFUSED, WatchScope, version_of
-from breakeven_operator.adapters.profile_entries import file_profile
-from breakeven_operator.adapters.trimming import is_selected, trimmed
 from breakeven_operator.kinds import PROFILES, RUNS, SERVICES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, EventKind, Manifest, WatchedCluster, WatchEvent
 

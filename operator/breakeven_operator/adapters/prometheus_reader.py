@@ -10,23 +10,26 @@ from datetime import datetime
 from typing import NamedTuple
 
 from breakeven.laws.arrays import FloatArray
-from breakeven_operator.adapters.background import SETTLE_S
-from breakeven_operator.adapters.past_loads import History, Lookback
-from breakeven_operator.adapters.present_loads import PODS_PER_QUERY, FleetAnswers, Present, PresentSums
 from breakeven_operator.adapters.prometheus_answers import (
+    PODS_PER_QUERY,
+    SETTLE_S,
     Answer,
+    FleetAnswers,
+    History,
+    Lookback,
+    Present,
+    PresentSums,
     PrometheusAnswers,
     Said,
+    ServiceQueries,
     Watch,
     parted,
     targets_of,
 )
-from breakeven_operator.adapters.service_queries import ServiceQueries
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.adapters.workload_pasts import WorkloadPasts, asked_pasts
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Fitter, Manifest, Metrics, MetricsError, PrometheusAccess
-from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
 from breakeven_operator.reconcile.fleet_query import (
     arrivals_query,
     block_s,
@@ -42,6 +45,7 @@ from breakeven_operator.reconcile.latency_metrics import (
 )
 from breakeven_operator.reconcile.live_metrics import FleetReading, SeriesOwner
 from breakeven_operator.reconcile.objectives import objectives_of
+from breakeven_operator.reconcile.past_metrics import AWAITED, FirstAnswer
 from breakeven_operator.reconcile.roll_evidence import GIVE_UP_WINDOWS
 from breakeven_operator.reconcile.roll_failures import (
     ArmRequests,
@@ -53,7 +57,7 @@ from breakeven_operator.reconcile.roll_failures import (
 )
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES
+from breakeven_operator.resources.targetstatus import MEASURED_PHASES
 from breakeven_operator.workloads.known import target_name
 from breakeven_operator.workloads.object_facts import owner_uid
 

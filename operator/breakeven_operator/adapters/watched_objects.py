@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from breakeven_operator.adapters.cluster_objects import Interest
+from breakeven_operator.adapters.api_json import trimmed
+from breakeven_operator.adapters.cluster_objects import FiledProfile, Interest
 from breakeven_operator.adapters.informer import Informer, WatchScope
 from breakeven_operator.adapters.own_objects import OWN_KINDS, OwnObjects
-from breakeven_operator.adapters.profile_entries import FiledProfile
-from breakeven_operator.adapters.trimming import trimmed
 from breakeven_operator.kinds import PROFILES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
 from breakeven_operator.workloads.known import KINDS, kind_at

@@ -26,7 +26,7 @@ from breakeven_operator.plugin.explanation import changes, needed, why, words, w
 from breakeven_operator.plugin.service_table import measuring, speedups
 from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.objectivestatus import ObjectiveStatus
+from breakeven_operator.resources.servicestatus import ObjectiveStatus
 
 
 @dataclass(frozen=True, slots=True)

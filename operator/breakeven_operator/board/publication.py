@@ -8,7 +8,7 @@ from datetime import datetime
 
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.first_answer import FirstAnswer
+from breakeven_operator.reconcile.past_metrics import FirstAnswer
 from breakeven_operator.resources import SpeculativeService
 
 

@@ -12,9 +12,8 @@ from breakeven.intake import wrong_field
 from breakeven.load_driver.design import first_half
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
-from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
-from breakeven_operator.calibration.transition import mean_start_s, to_come_s
+from breakeven_operator.calibration.transition import RunView, mean_start_s, to_come_s
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.target import refuse_transfer
 from breakeven_operator.resources.base import AGAIN

@@ -20,17 +20,16 @@ from breakeven_operator.ports import MeanLengths
 from breakeven_operator.printable import one_line
 from breakeven_operator.reconcile.calibration_state import Calibrated
 from breakeven_operator.reconcile.case import CycleFacts, CycleLimits
-from breakeven_operator.reconcile.conditions import METRICS, OBJECTIVES, READY, Aspect, merge
-from breakeven_operator.reconcile.doubts import doubt_aspects
-from breakeven_operator.reconcile.model_account import GAP_S
+from breakeven_operator.reconcile.doubts import GAP_S, doubt_aspects
+from breakeven_operator.reconcile.formatting import HOLD, Verdict, pays_now, with_measured
 from breakeven_operator.reconcile.objectives import objectives_message
 from breakeven_operator.reconcile.status_report import metrics_aspect, report
 from breakeven_operator.reconcile.steps import Event, RolloutStep
-from breakeven_operator.reconcile.verdict import HOLD, Verdict, pays_now, with_measured
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
 from breakeven_operator.resources.figures import LOGGED, Renewal, status_fields
+from breakeven_operator.resources.meta import METRICS, OBJECTIVES, READY, Aspect, merge
 from breakeven_operator.workloads.object_facts import parse_time
 
 

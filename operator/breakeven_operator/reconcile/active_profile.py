@@ -11,15 +11,20 @@ from typing import NamedTuple
 from breakeven.phrases import counted, figure
 from breakeven_operator.actions import Create
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import RUNS, SERVICES
-from breakeven_operator.labels import MANAGED_BY, RECALIBRATE_ANNOTATION, SERVICE_LABEL, owner_reference
+from breakeven_operator.kinds import (
+    MANAGED_BY,
+    RECALIBRATE_ANNOTATION,
+    RUNS,
+    SERVICE_LABEL,
+    SERVICES,
+    owner_reference,
+)
 from breakeven_operator.reconcile.calibration_state import Calibrated, Doubt, ProfileEntry
 from breakeven_operator.reconcile.case import ServiceObservation
-from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer
+from breakeven_operator.reconcile.past_metrics import AWAITED, FirstAnswer
 from breakeven_operator.refused_writes import RefusedWrite, of_creation
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
-from breakeven_operator.resources.answerstatus import AnswersInForce
-from breakeven_operator.resources.calibrationrun import RunPhase, Trigger
+from breakeven_operator.resources.calibrationrun import AnswersInForce, RunPhase, Trigger
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
 from breakeven_operator.resources.servicestatus import CalibrationStatus

@@ -17,7 +17,7 @@ from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutSte
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources.calibrationspec import AnswerCheck
 from breakeven_operator.resources.memorystatus import BarredArm, MemoryStatus, Suspicion
-from breakeven_operator.resources.rolloutstatus import Rollout
+from breakeven_operator.resources.targetstatus import Rollout
 from breakeven_operator.workloads.running_arm import RunningArm, same_value
 from breakeven_operator.workloads.workload import Workload
 

@@ -10,20 +10,19 @@ from typing import Any
 
 from breakeven.arm import Arm
 from breakeven.profile import Profile
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEntry
-from breakeven_operator.reconcile.first_answer import FirstAnswer
+from breakeven_operator.reconcile.formatting import Verdict
 from breakeven_operator.reconcile.latency_metrics import LatencyReading
 from breakeven_operator.reconcile.live_metrics import FleetReading, Live
 from breakeven_operator.reconcile.objectives import Objectives
-from breakeven_operator.reconcile.past_metrics import PastReading
+from breakeven_operator.reconcile.past_metrics import FirstAnswer, PastReading
 from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
 from breakeven_operator.reconcile.roll_metrics import RollReading
 from breakeven_operator.reconcile.scaling import FleetNeed
 from breakeven_operator.reconcile.steps import RollCost, RolloutContext, RolloutStep, settled
 from breakeven_operator.reconcile.target import Refusal
-from breakeven_operator.reconcile.verdict import Verdict
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus

@@ -15,7 +15,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from breakeven.serving.engine_series import (
+from breakeven.serving.growths import ENGINES, NEEDED_COUNTERS
+from breakeven.serving.promql import (
     COUNTED,
     ENGINE,
     NAMESPACES,
@@ -26,11 +27,10 @@ from breakeven.serving.engine_series import (
     STATISTIC,
     WAITING,
     EngineSeries,
+    Matcher,
+    any_of,
     joined,
 )
-from breakeven.serving.growths import NEEDED_COUNTERS
-from breakeven.serving.plausibility import ENGINES
-from breakeven.serving.promql import Matcher, any_of
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.workloads.known import NAMING
 

@@ -1,18 +1,27 @@
-"""Figures as people read them: three significant digits, the unit, bounds in brackets."""
+"""Verdict of a cycle about a service, and its figures as people read them: three significant digits, the unit, bounds in brackets."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 
 from breakeven import phrases
+from breakeven.arm import Arm
+from breakeven.deciding import Decision
 from breakeven.estimate import Estimate
+from breakeven.phrases import are_known, fixed, ratio_text, spoken
+from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison
 from breakeven.profile.fits import Bounds
-from breakeven.reasons import PAYS
+from breakeven.reasons import PAYS, Reason
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.resources.decisionstatus import Basis
 
 PAST_MARK = " (past)"
 """End of PAYS while the figures are of a past."""
+
 
 FORMER_MARK = " (old)"
 """End of PAYS while the figures are of a profile that is not in force any more."""
@@ -73,3 +82,117 @@ def pays_until(comparison: Comparison) -> str:
     if verdict in PAYS:
         return PAYS[verdict]
     return f"{'pays until' if verdict == 'below' else 'pays from'} a load beyond the measured range"
+
+
+STAY = "Stay"
+
+
+SWITCH = "Switch"
+
+
+HOLD = "Hold"
+
+
+RECOMMEND = "Recommend"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision that status, event, log line and metric repeat.
+
+    Attributes:
+        action: Stay if the right arm runs. Switch if the target is rolled, Recommend if somebody else should. Hold if nothing can
+            or may be done now.
+        arm: the arm that should run; None if that is not known.
+        message: a whole sentence with the figures that decided.
+        decision: the library's, with every arm's figures; None if it was not asked (no profile, no usable figures).
+        basis: source of those figures.
+        windows: of the account in which latency of the running arm was measured.
+    """
+
+    action: str
+    arm: Arm | None
+    reason: Reason | ClusterReason
+    message: str
+    decision: Decision | None = None
+    basis: Basis = Basis.MEASURED
+    windows: int = 0
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Two verdicts are the same when these words are; figures alone make no other verdict."""
+        return self.action, str(self.arm), str(self.reason)
+
+    @cached_property
+    def speedup(self) -> Estimate | None:
+        """Speedup of the running arm at the present load, as live latency has corrected it."""
+        return self.decision.speedup if self.decision is not None else None
+
+    @cached_property
+    def running(self) -> ArmEvaluation | None:
+        """The running arm at the present load."""
+        return self.decision.figures if self.decision is not None else None
+
+    @cached_property
+    def against_none(self) -> Comparison | None:
+        """The speculative arm in question against no speculation at this load."""
+        return self.decision.against_none if self.decision is not None else None
+
+
+_FEWEST_WINDOWS = 3
+"""Windows of the account without which measured latency overrules no profile: each of them has a cause beside the arm."""
+
+
+def pays(comparison: Comparison | None) -> bool | None:
+    """Whether speculation pays at this load; None if the bounds contain both."""
+    if comparison is None or comparison.speedup is None:
+        return None
+    if comparison.speedup_ci is None:
+        # One of the two is saturated at this load: there is no ratio to have bounds, and no doubt either.
+        return {0.0: False, math.inf: True}.get(comparison.speedup)
+    return _above_one(Estimate.of(comparison.speedup, comparison.speedup_ci))
+
+
+def _above_one(known: Estimate) -> bool | None:
+    """Whether a ratio is significantly above or below 1; None if its bounds hold 1."""
+    return True if known.above(1.0) else False if known.below(1.0) else None
+
+
+def pays_now(verdict: Verdict) -> bool | None:
+    """Whether speculation pays at this load, by the figure that the column SPEEDUP shows."""
+    known = overruling(verdict)
+    return pays(verdict.against_none) if known is None else _above_one(known)
+
+
+def overruling(verdict: Verdict) -> Estimate | None:
+    """The speedup of the arm in place by live latency, if it overrules the profile's; None if the profile's figure stands.
+
+    It does where it lies outside the profile's bounds, or on the other side of 1: decisions go by it there.
+    """
+    comparison, known = verdict.against_none, verdict.speedup
+    if comparison is None or comparison.speedup is None or comparison.speedup_ci is None or known is None:
+        return None
+    if verdict.windows < _FEWEST_WINDOWS:
+        return None
+    lower, upper = comparison.speedup_ci
+    outside = (upper is not None and known.above(upper)) or (lower is not None and known.below(lower))
+    turned = known.value is not None and (known.value > 1.0) is not (comparison.speedup > 1.0)
+    overrules = (outside or turned) and are_known(known.value or 0.0, known.lower, known.upper)
+    return known if overrules else None
+
+
+def with_measured(message: str, verdict: Verdict) -> str:
+    """The sentence, with the measured latency if the profile's figure does not hold."""
+    known = overruling(verdict)
+    return message if known is None else f"{message}; by measured latency it is {ratio_text(known)}"
+
+
+def with_overload(verdict: Verdict) -> str:
+    """The sentence of a verdict, with a remark if the load is beyond what the running arm can carry."""
+    message, running = verdict.message, verdict.running
+    if running is None or running.utilisation <= 1:
+        return message
+    return (
+        f"{message}; the load is {fixed(100 * running.utilisation)} % of what {spoken(running.arm)} can carry "
+        f"({figure(running.saturation_rps)} rps per replica): requests queue"
+    )

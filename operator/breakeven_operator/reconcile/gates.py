@@ -21,9 +21,9 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import LEAVING, refuse_answers, refuse_barred, suspicion_of
 from breakeven_operator.reconcile.case import Case
+from breakeven_operator.reconcile.formatting import HOLD, RECOMMEND, Verdict
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.under_way import rolls_stopped
-from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, Verdict
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target

@@ -22,9 +22,9 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import why_leave
 from breakeven_operator.reconcile.case import Case, ServiceObservation
+from breakeven_operator.reconcile.formatting import HOLD, RECOMMEND, STAY, SWITCH, Verdict
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
 from breakeven_operator.reconcile.steps import RolloutStep
-from breakeven_operator.reconcile.verdict import HOLD, RECOMMEND, STAY, SWITCH, Verdict
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.updatepolicy import Mode

@@ -23,8 +23,7 @@ from typing import NamedTuple, TypeAlias
 from breakeven import phrases
 from breakeven.planning.attainment import Histogram, added_up
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.engine_series import ENGINE, POD, PREFIX, EngineSeries, joined
-from breakeven.serving.promql import Matcher, any_of
+from breakeven.serving.promql import ENGINE, POD, PREFIX, EngineSeries, Matcher, any_of, joined
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings

@@ -13,8 +13,8 @@ from breakeven import phrases
 from breakeven.profile import Conditions
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.counted_window import Window
-from breakeven.serving.engine_series import NAMESPACES, PODS
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
+from breakeven.serving.promql import NAMESPACES, PODS
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import MeanLengths

@@ -17,11 +17,11 @@ from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.profile import Bounds
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.conditions import OBJECTIVES, Aspect
 from breakeven_operator.reconcile.latency_metrics import E2E, TPOT, TTFT, Latencies
 from breakeven_operator.reconcile.questions import SLO_QUANTILE
 from breakeven_operator.resources.figures import bounded
-from breakeven_operator.resources.objectivestatus import ObjectiveFinding, ObjectiveStatus
+from breakeven_operator.resources.meta import OBJECTIVES, Aspect
+from breakeven_operator.resources.servicestatus import ObjectiveFinding, ObjectiveStatus
 from breakeven_operator.resources.speculativeservice import ServiceLevel
 
 _ABOVE = 1.0 + 1e-6

@@ -1,4 +1,4 @@
-"""Request rates per replica over the past of a service, or the one reason why none are known.
+"""Request rates per replica over the past of a service, or why none are known, and what its past says before any arm was measured.
 
 A missing past is no reason to hold, as missing present figures are: the present load then counts alone.
 """
@@ -6,15 +6,22 @@ A missing past is no reason to hold, as missing present figures are: the present
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from breakeven.phrases import duration_text
+from breakeven.arm import Arm
+from breakeven.past.others_measured import OthersMeasured
+from breakeven.past.past_reading import KnownPast
+from breakeven.phrases import duration_text, figure
 from breakeven.planning.outlook import PastRates
+from breakeven.prior.public_table import ServiceFacts
+from breakeven.profile import Profile
+from breakeven.profile.comparisons import PaysWhere
 from breakeven.readers.prometheus import Samples
-from breakeven.serving.plausibility import MOST_RPS
+from breakeven.serving.growths import MOST_RPS
 from breakeven_operator.reconcile.fleet_query import FIGURE, WORKLOAD
+from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 
@@ -99,3 +106,58 @@ def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy) -
     else:
         said = f"no load of the past {duration_text(lookback_s)} is known"
     return PastLoads(problem=f"{said}, so the present one is taken to last")
+
+
+_NAMED_DOUBTS, _NAMED_OTHERS = 4, 2
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    """Answer of a service's past, or why there is none. It is shown, and no roll rests on it.
+
+    `profile` has the laws of the arms that ran; None if the past determines none, or was not read yet.
+    """
+
+    profile: Profile | None
+    sentence: str
+    pays_nothing: bool = False
+
+
+AWAITED = FirstAnswer(None, "its past is being read")
+
+
+def first_answer(
+    past: KnownPast, candidates: Sequence[Arm], others: Sequence[OthersMeasured], queries: int, samples: int
+) -> FirstAnswer:
+    """Answer of a past that was read, with others' measurements of candidates that never ran in it.
+
+    `queries` is how often its Prometheus was asked, and `samples` how many these gave.
+    """
+    days = (past.grid.last_s - past.grid.first_s) / 86_400
+    told = "".join(f"; {one.sentence}" for one in others[:_NAMED_OTHERS])
+    return FirstAnswer(
+        past.profile,
+        f"its last {figure(days)} days ({queries} queries, {samples} samples) hold {past.in_words(_NAMED_DOUBTS)}{told}",
+        _lose(past, candidates),
+    )
+
+
+def _lose(past: KnownPast, candidates: Sequence[Arm]) -> bool:
+    """Whether every candidate ran and pays at no load; what others measured of one that never ran holds no measurement back."""
+    if past.profile is None or not any(arm.k for arm in candidates):
+        return False
+    ran = {fit.arm for fit in past.profile.arms if fit.measurements}
+    found = [
+        past.against_none(arm, past.profile.confidence) if arm in ran else None for arm in candidates if arm.k
+    ]
+    return all(one is not None and one.verdict is PaysWhere.NEVER for one in found)
+
+
+def no_answer(problem: str) -> FirstAnswer:
+    """Answer of a past that could not be read, or holds nothing that counts."""
+    return FirstAnswer(None, f"its past says nothing: {problem}")
+
+
+def facts_of(target: Target) -> ServiceFacts:
+    """Facts of a target that its model's name and its GPUs say."""
+    return ServiceFacts.of_name((target.model or "").rstrip("/").rsplit("/", 1)[-1], target.gpu_product)

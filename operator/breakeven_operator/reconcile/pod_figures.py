@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from breakeven.serving.growths import Growths
-from breakeven.serving.plausibility import EngineLimits, impossible, missing, not_a_number, stale
+from breakeven.serving.growths import EngineLimits, Growths, impossible, missing, not_a_number, stale
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.fleet_query import FIRST_SEEN, LAST_SEEN, NEEDED, looked_back_s, series_name
 from breakeven_operator.resources.metricssource import MetricsSource

@@ -26,8 +26,7 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.phrases import percent
 from breakeven.planning.roll_experiment import Witness, always_valid_radius
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.engine_series import ENGINE, POD, EngineSeries
-from breakeven.serving.promql import Matcher, selector
+from breakeven.serving.promql import ENGINE, POD, EngineSeries, Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, siblings_of, with_siblings

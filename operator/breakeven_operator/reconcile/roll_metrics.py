@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import ArmBlocks
 from breakeven.readers.prometheus import Samples
-from breakeven.serving.plausibility import MOST_RPS
+from breakeven.serving.growths import MOST_RPS
 from breakeven_operator.reconcile.fleet_query import ROLLED, SAMPLED, STAT
 from breakeven_operator.reconcile.live_metrics import SeriesOwner
-from breakeven_operator.resources.rolloutstatus import Rollout
+from breakeven_operator.resources.targetstatus import Rollout
 from breakeven_operator.workloads.workload import Workload
 
 BoolArray: TypeAlias = NDArray[np.bool_]

@@ -23,9 +23,9 @@ from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.reconcile.annotation_owner import MOST_RESTORES, check_ownership, foreign
 from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.figures import bounded
-from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.resources.targetstatus import HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.workloads.object_facts import Patience, Trouble
 from breakeven_operator.workloads.running_arm import same_value
-from breakeven_operator.workloads.trouble import Patience, Trouble
 from breakeven_operator.workloads.workload import Workload
 
 # Without any measured start of this engine: long enough for a large model from a cold disk.

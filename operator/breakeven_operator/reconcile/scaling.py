@@ -27,8 +27,8 @@ from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import as_measured, load_of, policy_of, seen_of
 from breakeven_operator.reconcile.steps import RollCost, RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus
 from breakeven_operator.workloads.running_arm import RunningArm, pods_by_arm
 from breakeven_operator.workloads.workload import Workload
 

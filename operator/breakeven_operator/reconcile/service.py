@@ -20,7 +20,7 @@ from breakeven.phrases import figure
 from breakeven.profile import Conditions
 from breakeven.profile.credit import credited
 from breakeven.serving.counted_window import Arrivals, Window
-from breakeven.serving.plausibility import EngineLimits, engine_limits
+from breakeven.serving.growths import EngineLimits, engine_limits
 from breakeven.tiers import Schedule
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.action_plan import ServiceOutcome, outcome_of, still_wanted
@@ -31,6 +31,7 @@ from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEn
 from breakeven_operator.reconcile.case import Case, CycleFacts, CycleLimits, ServiceObservation
 from breakeven_operator.reconcile.doubts import doubt_of, findings_of, rules_of, take_account
 from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, ASKED, SAMPLED, workload_of
+from breakeven_operator.reconcile.formatting import HOLD, SWITCH, Verdict
 from breakeven_operator.reconcile.gates import DueRoll, held
 from breakeven_operator.reconcile.judge import judge
 from breakeven_operator.reconcile.latency_metrics import latencies_of
@@ -45,12 +46,11 @@ from breakeven_operator.reconcile.scaling import fleet_need
 from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep, ended_roll
 from breakeven_operator.reconcile.target import Refusal, refuse_rolls, refuse_target
 from breakeven_operator.reconcile.under_way import go_on
-from breakeven_operator.reconcile.verdict import HOLD, SWITCH, Verdict
 from breakeven_operator.refused_writes import of_annotation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import HistoryResult, RolloutPhase
+from breakeven_operator.resources.targetstatus import HistoryResult, RolloutPhase
 from breakeven_operator.workloads.running_arm import running_arm, same_value
 from breakeven_operator.workloads.workload import Workload
 

@@ -16,7 +16,41 @@ from breakeven.serving.counted_window import Arrivals
 from breakeven.serving.diagnosis import diagnose
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.case import CycleFacts
-from breakeven_operator.reconcile.conditions import (
+from breakeven_operator.reconcile.doubts import (
+    MADE_UP_TEXT,
+    doubt_aspects,
+    latency_ratio,
+    measured_speedup,
+    predicted_bounds,
+    recent,
+    survival,
+)
+from breakeven_operator.reconcile.formatting import (
+    FORMER_MARK,
+    HOLD,
+    PAST_MARK,
+    RECOMMEND,
+    Verdict,
+    break_even,
+    figure,
+    overruling,
+    pays_now,
+    pays_until,
+    speedup,
+    with_measured,
+    with_overload,
+)
+from breakeven_operator.reconcile.gates import scaled_time
+from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.objectives import objectives_aspect, with_predictions
+from breakeven_operator.reconcile.questions import seen_of
+from breakeven_operator.reconcile.scaling import capacity_status
+from breakeven_operator.reconcile.worth import inflight_time, worth_of
+from breakeven_operator.resources import SpeculativeServiceStatus
+from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
+from breakeven_operator.resources.figures import read_figures
+from breakeven_operator.resources.memorystatus import MemoryStatus, ModelFacts, ModelStatus, PositionSurvival
+from breakeven_operator.resources.meta import (
     CALIBRATED,
     METRICS,
     OBJECTIVES,
@@ -26,49 +60,15 @@ from breakeven_operator.reconcile.conditions import (
     Aspect,
     merge,
 )
-from breakeven_operator.reconcile.doubts import MADE_UP_TEXT, doubt_aspects, survival
-from breakeven_operator.reconcile.formatting import (
-    FORMER_MARK,
-    PAST_MARK,
-    break_even,
-    figure,
-    pays_until,
-    speedup,
-)
-from breakeven_operator.reconcile.gates import scaled_time
-from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.model_account import (
-    latency_ratio,
-    measured_speedup,
-    predicted_bounds,
-    recent,
-)
-from breakeven_operator.reconcile.objectives import objectives_aspect, with_predictions
-from breakeven_operator.reconcile.questions import seen_of
-from breakeven_operator.reconcile.scaling import capacity_status
-from breakeven_operator.reconcile.verdict import (
-    HOLD,
-    RECOMMEND,
-    Verdict,
-    overruling,
-    pays_now,
-    with_measured,
-    with_overload,
-)
-from breakeven_operator.reconcile.worth import inflight_time, worth_of
-from breakeven_operator.resources import SpeculativeServiceStatus
-from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
-from breakeven_operator.resources.figures import read_figures
-from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.modelstatus import ModelFacts, ModelStatus, PositionSurvival
-from breakeven_operator.resources.rolloutstatus import HistoryEntry, RolloutPhase
 from breakeven_operator.resources.servicestatus import ServiceDisplay, ServiceWorkings
 from breakeven_operator.resources.targetstatus import (
     LONGEST_IMAGE,
     LONGEST_MODEL,
     ArmSource,
     Current,
+    HistoryEntry,
     PodsOfArm,
+    RolloutPhase,
     Target,
 )
 from breakeven_operator.workloads.running_arm import pods_by_arm

@@ -11,7 +11,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import (
+from breakeven_operator.resources.targetstatus import (
     MOST_HISTORY,
     HistoryEntry,
     HistoryResult,

@@ -13,7 +13,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.planning.roll_experiment import SpeedupBounds
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.labels import RESUME_ANNOTATION
+from breakeven_operator.kinds import RESUME_ANNOTATION
 from breakeven_operator.reconcile.annotation_owner import hand_back
 from breakeven_operator.reconcile.barred_arms import (
     LEAVING,
@@ -39,7 +39,7 @@ from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutSte
 from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE, MemoryStatus
-from breakeven_operator.resources.rolloutstatus import MEASURED_PHASES, HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.resources.targetstatus import MEASURED_PHASES, HistoryResult, Rollout, RolloutPhase
 
 
 def go_on(

@@ -19,11 +19,10 @@ from breakeven.planning.capacity import replicas_for
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.formatting import figure
 from breakeven_operator.resources import SpeculativeServiceStatus
-from breakeven_operator.resources.capacitystatus import ArmCapacity
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import InflightTime
-from breakeven_operator.resources.rolloutstatus import HistoryEntry
-from breakeven_operator.resources.savingsstatus import SavingsStatus
+from breakeven_operator.resources.servicestatus import ArmCapacity, SavingsStatus
+from breakeven_operator.resources.targetstatus import HistoryEntry
 
 # Two windows that are further apart are no course of a load.
 _LONGEST_GAP_S = 3600.0

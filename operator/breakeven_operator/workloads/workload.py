@@ -17,12 +17,20 @@ from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.fingerprint import Identity, identify
-from breakeven_operator.workloads.object_facts import owner_of, owner_uid, parse_time, true_since
-from breakeven_operator.workloads.podstatus import container as container_status
-from breakeven_operator.workloads.podstatus import started
-from breakeven_operator.workloads.presence import is_finished, is_lost
+from breakeven_operator.workloads.object_facts import (
+    Trouble,
+    is_finished,
+    is_lost,
+    owner_of,
+    owner_uid,
+    parse_time,
+    started,
+    trouble_of,
+    true_since,
+    worst,
+)
+from breakeven_operator.workloads.object_facts import container as container_status
 from breakeven_operator.workloads.served_engine import ServedEngine
-from breakeven_operator.workloads.trouble import Trouble, trouble_of, worst
 from breakeven_operator.workloads.workload_kind import ALONE, Workers, WorkloadKind, maker_of
 
 # No engine takes longer from its node to its first Ready.

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.informer import Informer, WatchScope
+from breakeven_operator.assembly import SystemClock
 from breakeven_operator.kinds import PODS
 from breakeven_operator.ports import ClusterError, EventKind
 from fakes.virtual_time import in_virtual_time

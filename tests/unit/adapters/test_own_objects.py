@@ -19,12 +19,11 @@ from prometheus_client import CollectorRegistry
 from breakeven_operator import handlers
 from breakeven_operator.adapters import own_objects
 from breakeven_operator.adapters.api_json import problem_of
-from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.informer import WatchScope
 from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnObjects
-from breakeven_operator.kinds import RUNS, SERVICES, Ref
-from breakeven_operator.labels import FINISHED_LABEL
+from breakeven_operator.assembly import SystemClock
+from breakeven_operator.kinds import FINISHED_LABEL, RUNS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, EventKind
 from breakeven_operator.serve import logs
 from breakeven_operator.settings import read_settings

@@ -9,9 +9,8 @@ from types import MappingProxyType
 import pytest
 
 from breakeven.readers.prometheus import Samples, TimedValue
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.promql import Matcher
-from breakeven_operator.adapters.past_loads import History, Lookback
+from breakeven.serving.promql import EngineSeries, Matcher
+from breakeven_operator.adapters.prometheus_answers import History, Lookback
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.past_metrics import read_past
 from fakes.manual_clock import FakeClock

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.promql import SAME_LABELS, LabelNames
-from breakeven_operator.adapters.present_loads import Present, prometheus_of
-from breakeven_operator.adapters.prometheus_answers import Watch, parted
+from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames
+from breakeven_operator.adapters.prometheus_answers import Present, Watch, parted, prometheus_of
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import EVALUATED, PRESENT, STAT

@@ -9,9 +9,8 @@ import re
 import pytest
 
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.adapters.present_loads import Present
-from breakeven_operator.adapters.prometheus_answers import Watch
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.adapters.prometheus_answers import Present, Watch
 from breakeven_operator.adapters.prometheus_reader import PresentLatencies
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT

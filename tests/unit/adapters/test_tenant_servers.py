@@ -11,7 +11,7 @@ import socket
 
 import pytest
 
-from breakeven_operator.adapters.present_loads import prometheus_of
+from breakeven_operator.adapters.prometheus_answers import prometheus_of
 from breakeven_operator.adapters.prometheus_api import PrometheusClient, TenantServers, is_reserved
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import Header, MetricsError, PrometheusAccess

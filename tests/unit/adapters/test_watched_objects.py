@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven_operator.adapters.clock import SystemClock
 from breakeven_operator.adapters.cluster_objects import Interest, ListedObjects
 from breakeven_operator.adapters.watched_objects import WatchedObjects
+from breakeven_operator.assembly import SystemClock
 from breakeven_operator.kinds import (
     DEPLOYMENTS,
+    FINISHED_LABEL,
     LEADER_SETS,
     LEADER_WORKER_SETS,
     NODES,
@@ -22,7 +23,6 @@ from breakeven_operator.kinds import (
     NamespacedName,
     Ref,
 )
-from breakeven_operator.labels import FINISHED_LABEL
 from breakeven_operator.ports import ClusterError
 from fakes.kopf_in_memory import FedObjects
 from fakes.virtual_time import in_virtual_time

@@ -14,12 +14,12 @@ from breakeven.fitting import fit_points
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
 from breakeven.readers.reading import read_text
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.adapters import workload_pasts
 from breakeven_operator.adapters.workload_pasts import RETRY_S, WorkloadPast, WorkloadPasts
 from breakeven_operator.ports import MetricsError, PrometheusAccess
-from breakeven_operator.reconcile.first_answer import AWAITED
+from breakeven_operator.reconcile.past_metrics import AWAITED
 from fakes.manual_clock import FakeClock
 from fakes.past_courses import C1_S, STEP_S, grid_of, lawful, stored
 from fakes.promql_evaluation import evaluate, evaluate_range

@@ -15,7 +15,7 @@ from breakeven.profile.fits import Excluded, MeasuredRange, Measurement
 from breakeven.profile.step_fit import ArmStarts, EngineStarts
 from breakeven_operator import calibration
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters.profile_entries import file_profile
+from breakeven_operator.adapters.cluster_objects import file_profile
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.speculationprofile import SpeculationProfile
 

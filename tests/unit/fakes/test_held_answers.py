@@ -8,7 +8,7 @@ import random
 import pytest
 
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.kinds import PODS, NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
     EVALUATED,

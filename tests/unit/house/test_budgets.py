@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from pathlib import Path
 
-from breakeven.serving.engine_series import COUNTED
+from breakeven.serving.promql import COUNTED
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("tuner/breakeven", "operator/breakeven_operator")

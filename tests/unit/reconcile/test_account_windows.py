@@ -17,12 +17,19 @@ from breakeven.profile import LoadPoint
 from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import suspected
-from breakeven_operator.reconcile.doubts import Drift, present_drift, take_account
+from breakeven_operator.reconcile.doubts import (
+    AccountRules,
+    Drift,
+    of_arm,
+    present_drift,
+    recent,
+    span_s,
+    take_account,
+    with_window,
+)
 from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.model_account import AccountRules, of_arm, recent, span_s, with_window
 from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.memorystatus import MemoryStatus, SeenAcceptance
-from breakeven_operator.resources.modelstatus import MOST_WINDOWS, ModelAccount
+from breakeven_operator.resources.memorystatus import MOST_WINDOWS, MemoryStatus, ModelAccount, SeenAcceptance
 from fakes.cases import a_case
 from fakes.fleet_world import SERVICE
 from fakes.lawmodel import ArmLaw, law_model

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven.profile import Profile
-from breakeven_operator.labels import RECALIBRATE_ANNOTATION
+from breakeven_operator.kinds import RECALIBRATE_ANNOTATION
 from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.reconcile.case import ServiceObservation

@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.counted_window import Window
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, arrivals_query
 from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
 from breakeven_operator.reconcile.service import arrivals_of

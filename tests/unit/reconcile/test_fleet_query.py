@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.promql import Matcher, any_of, quoted
+from breakeven.serving.promql import EngineSeries, Matcher, any_of, quoted
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
     block_s,

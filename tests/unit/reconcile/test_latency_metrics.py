@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.readers.prometheus import Bucket, InstantSample
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.promql import Matcher
+from breakeven.serving.promql import EngineSeries, Matcher
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.latency_metrics import (

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
 from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.resources.metricssource import MetricsSource

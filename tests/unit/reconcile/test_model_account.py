@@ -20,11 +20,19 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import suspected
 from breakeven_operator.reconcile.calibration_state import Doubt
-from breakeven_operator.reconcile.doubts import Drift, aspects, doubt_of, drift, findings_of, survival
+from breakeven_operator.reconcile.doubts import (
+    AccountRules,
+    Drift,
+    aspects,
+    doubt_of,
+    drift,
+    findings_of,
+    latency_ratio,
+    measured_speedup,
+    survival,
+)
 from breakeven_operator.reconcile.gates import refuse_suspect
-from breakeven_operator.reconcile.model_account import AccountRules, latency_ratio, measured_speedup
-from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus
-from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
+from breakeven_operator.resources.memorystatus import AccountWindow, LiveEvidence, MemoryStatus, ModelAccount
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json
 from fakes.lawmodel import ArmLaw, law_model

@@ -22,8 +22,13 @@ from breakeven_operator.reconcile.steps import RollCost, RolloutContext, Rollout
 from breakeven_operator.reconcile.under_way import rolls_stopped
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntry, HistoryResult, Rollout
-from breakeven_operator.resources.targetstatus import Target
+from breakeven_operator.resources.targetstatus import (
+    MOST_HISTORY,
+    HistoryEntry,
+    HistoryResult,
+    Rollout,
+    Target,
+)
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven.readers.prometheus import Samples, TimedValue
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_failures import (
     ABORTED,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from breakeven.planning.roll_experiment import Witness
 from breakeven.readers.prometheus import Samples, TimedValue
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_failures import (
     BEGUN,

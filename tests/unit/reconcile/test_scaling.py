@@ -15,7 +15,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
 from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
-from breakeven.serving.plausibility import engine_limits
+from breakeven.serving.growths import engine_limits
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import seen_of

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING, EngineSeries
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
+from breakeven.serving.promql import COUNTED, RUNNING, WAITING, EngineSeries
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query
 from breakeven_operator.reconcile.live_metrics import Live, read_fleet, read_service
 from breakeven_operator.reconcile.pod_figures import WatchedPods

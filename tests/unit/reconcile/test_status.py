@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven_operator.reconcile.action_plan import Worth, worth_writing
-from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
-from breakeven_operator.reconcile.verdict import pays as pays_of
-from breakeven_operator.resources.meta import Condition, ConditionStatus
+from breakeven_operator.reconcile.formatting import pays as pays_of
+from breakeven_operator.resources.meta import Aspect, Condition, ConditionStatus, merge
 from fakes.notes import notes_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -23,7 +23,7 @@ from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, b
 from breakeven_operator.reconcile.steps import RolloutContext, settled
 from breakeven_operator.reconcile.under_way import verify
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import Rollout, RolloutPhase
+from breakeven_operator.resources.targetstatus import Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import PRODUCTION
 from draws import draws
 from fakes.fleet_world import EAGLE, FleetWorld, profile_json

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from breakeven_operator.actions import Apply, Create, Delete
 from breakeven_operator.adapters.snapshot import InvalidService, Snapshot
-from breakeven_operator.kinds import DEPLOYMENTS, SERVICES, STATEFULSETS, Ref, Resource
-from breakeven_operator.labels import WATCHED_LABEL
+from breakeven_operator.kinds import DEPLOYMENTS, SERVICES, STATEFULSETS, WATCHED_LABEL, Ref, Resource
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.watching import Watched, WatchSettings, watched
 

@@ -10,9 +10,8 @@ import pytest
 from breakeven.estimate import Estimate
 from breakeven.serving.counted_window import Window
 from breakeven_operator.reconcile.worth import gpu_need, inflight_time, request_time, time_text, worth_of
-from breakeven_operator.resources.capacitystatus import ArmCapacity, CapacityStatus
 from breakeven_operator.resources.memorystatus import InflightTime
-from breakeven_operator.resources.servicestatus import ServiceWorkings
+from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus, ServiceWorkings
 from fakes.played_worlds import after_a_measured_roll
 from fakes.published_board import CHAT, published_of
 

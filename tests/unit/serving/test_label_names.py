@@ -11,9 +11,8 @@ from hypothesis import given, strategies
 
 from breakeven.past.courses import questions
 from breakeven.past.pod_facts import fact_questions
-from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.model_watch import ModelWatch
-from breakeven.serving.promql import SAME_LABELS, LabelNames, Matcher, quoted
+from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher, quoted
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
     arrivals_query,

@@ -16,7 +16,7 @@ from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
 from breakeven_operator.reconcile.target import refuse_rolls
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.resources.targetstatus import HistoryResult, Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.workloads.argo_rollout import ARGO_ROLLOUT
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.adapters.api_json import problem_of, read_object
-from breakeven_operator.adapters.trimming import trimmed
+from breakeven_operator.adapters.api_json import problem_of, read_object, trimmed
 from breakeven_operator.calibration.podcopy import NotCopyableError, check_alone
 from breakeven_operator.kinds import LEADER_WORKER_SETS
 from breakeven_operator.reconcile.target import refuse_rolls, refuse_target

@@ -12,9 +12,8 @@ from breakeven_operator.adapters.api_json import UNREADABLE, problem_of, read_ob
 from breakeven_operator.adapters.observer import joined_targets
 from breakeven_operator.kinds import DEPLOYMENTS, INFERENCE_SERVICES, LEADER_WORKER_SETS, LLM_SERVICES, Ref
 from breakeven_operator.resources.speculativeservice import TargetReference
-from breakeven_operator.workloads.inference_service import INFERENCE_SERVICE
 from breakeven_operator.workloads.known import kind_of, made_of
-from breakeven_operator.workloads.llm_inference_service import LLM_INFERENCE_SERVICE
+from breakeven_operator.workloads.kserve import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE
 from breakeven_operator.workloads.owning_kind import OwningKind
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import TARGET

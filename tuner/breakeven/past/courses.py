@@ -11,7 +11,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.readers.prometheus import Samples
-from breakeven.serving.engine_series import COUNTED, DRAFTED, REPLICA, RUNNING, WAITING, EngineSeries
+from breakeven.serving.promql import COUNTED, DRAFTED, REPLICA, RUNNING, WAITING, EngineSeries
 
 POD = ("namespace", REPLICA, "model_name")
 """Labels of a pod's series: the third one tells an engine that was started with another model."""
