@@ -11,14 +11,14 @@ from breakeven_operator.actions import ActionPlan, EmitEvent
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.calibration.trial_state import kept_words
+from breakeven_operator.case import ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUN_LABEL, SERVICE_LABEL, NamespacedName, service_of
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.reconcile.action_plan import ServiceOutcome, reference
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.case import ServiceObservation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES, RunPhase
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.object_facts import parse_time
 
 _WAITING = frozenset({"", "Pending"})

@@ -23,14 +23,12 @@ from breakeven_operator import calibration
 from breakeven_operator.adapters.prometheus_answers import ServiceQueries, Watch
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
+from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyOwner, LatencyReading
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName, service_of
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.doubts import rules_of
 from breakeven_operator.reconcile.fleet_query import LAST_SEEN, REPORTING, siblings_of
-from breakeven_operator.reconcile.formatting import HOLD, SWITCH
-from breakeven_operator.reconcile.latency_metrics import LatencyOwner, LatencyReading
-from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.pod_figures import FIRST_SCRAPES_S
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import ObjectiveFinding

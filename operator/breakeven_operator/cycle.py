@@ -27,7 +27,6 @@ from breakeven_operator.kinds import FINISHED_LABEL, RUNS, SERVICES, NamespacedN
 from breakeven_operator.ports import Clock, ClusterError, Manifest
 from breakeven_operator.reconcile.action_plan import Failed, ServiceOutcome, failed, reference
 from breakeven_operator.reconcile.annotation_owner import taken_over
-from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.meta import READY, Aspect, Condition, merge
@@ -38,6 +37,7 @@ from breakeven_operator.run_turns import RunTurns
 from breakeven_operator.serve.telemetry import CycleStage, Telemetry
 from breakeven_operator.service_decisions import ServiceDecisions
 from breakeven_operator.settings import Settings
+from breakeven_operator.step import RolloutContext
 from breakeven_operator.workloads.workload import Workload
 from breakeven_operator.writer import DryRun, Writer, WriteResult
 

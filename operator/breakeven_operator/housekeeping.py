@@ -23,8 +23,8 @@ from breakeven_operator.kinds import (
     service_of,
 )
 from breakeven_operator.ports import Manifest, TrialSettings
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
+from breakeven_operator.step import ProfileEntry
 
 _HASH = "breakeven.dev/desired"
 # The default maximum age of a profile; the time at which a service went is recorded nowhere.

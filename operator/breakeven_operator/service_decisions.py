@@ -16,11 +16,9 @@ from breakeven_operator.actions import WriteAnnotation, WriteStatus
 from breakeven_operator.adapters.prometheus_answers import ServiceQueries
 from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.admission import Decided
+from breakeven_operator.case import CycleLimits, FleetReading, ServiceObservation
 from breakeven_operator.kinds import RESUME_ANNOTATION, NamespacedName, service_of
-from breakeven_operator.reconcile.case import CycleLimits, ServiceObservation
-from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.reconcile.service import reconcile
-from breakeven_operator.reconcile.target import Claim, older_claim
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.base import Model
@@ -28,6 +26,7 @@ from breakeven_operator.resources.calibrationrun import read_run
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.known import kind_of, target_of
+from breakeven_operator.workloads.target import Claim, older_claim
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 
 M = TypeVar("M", bound=Model)

@@ -7,7 +7,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -29,7 +30,16 @@ from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.base import Model
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
-from breakeven_operator.watching import WatchSettings
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """Settings of the services that are made: candidates as JSON, and how many there may be, over all namespaces and in one."""
+
+    candidates: Mapping[str, Any]
+    most: int
+    most_per_namespace: int
+
 
 # Variables that the kubelet adds for every Service of the namespace whose name begins like ours.
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")
@@ -89,6 +99,8 @@ _Label = Annotated[
         "a name of lower-case letters, digits and -",
     ),
 ]
+
+
 # The value may hold what it must not: credentials in an address are not repeated.
 _Address = Annotated[
     str,
@@ -96,7 +108,11 @@ _Address = Annotated[
         re.compile(r"https?://[^\s@]+").fullmatch, "is not usable", "http://host:port without credentials"
     ),
 ]
+
+
 _IpAddress = Annotated[str, _checked(_is_address, "is {!r}", "an IP address")]
+
+
 _Prefix = Annotated[
     str,
     _checked(
@@ -105,6 +121,8 @@ _Prefix = Annotated[
         "a path such as /breakeven, without a slash at its end",
     ),
 ]
+
+
 _File = Annotated[str, _checked(os.path.isfile, "{!r} is no file", "a file that can be read")]
 
 

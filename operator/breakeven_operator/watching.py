@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from breakeven_operator.actions import ActionPlan, Create, Delete
@@ -20,20 +19,14 @@ from breakeven_operator.reconcile.action_plan import reference
 from breakeven_operator.resources import API_VERSION, SpeculativeService
 from breakeven_operator.resources.speculativeservice import MAX_SERVICE_NAME
 from breakeven_operator.resources.updatepolicy import Mode
+from breakeven_operator.settings import WatchSettings
 from breakeven_operator.workloads.known import WATCH_ANNOTATION, asks_to_be_watched, target_of
 
 _SUFFIX = "-watched"
+
+
 # Of a manifest that nobody has changed.
 _FIRST_GENERATION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class WatchSettings:
-    """Settings of the services that are made: candidates as JSON, and how many there may be, over all namespaces and in one."""
-
-    candidates: Mapping[str, Any]
-    most: int
-    most_per_namespace: int
 
 
 class Watched(NamedTuple):

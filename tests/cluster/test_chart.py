@@ -24,8 +24,8 @@ from breakeven_operator.kinds import DEPLOYMENTS, Ref
 from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
-from breakeven_operator.settings import read_settings
-from breakeven_operator.watching import WatchSettings, watched
+from breakeven_operator.settings import WatchSettings, read_settings
+from breakeven_operator.watching import watched
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from fakes.calibration_world import World
 from localcluster import LocalCluster, LocalClusterError

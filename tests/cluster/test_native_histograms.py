@@ -19,11 +19,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from breakeven.cli import root
 from breakeven.planning.attainment import Histogram
 from breakeven.serving.promql import EngineSeries
+from breakeven_operator.case import LatencyOwner, LoadOwner, SeriesOwner
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query, past_query, roll_query, sums_query
-from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import SeriesOwner, read_fleet
-from breakeven_operator.reconcile.past_metrics import LoadOwner, read_past
+from breakeven_operator.reconcile.latency_metrics import latency_query, read_latencies
+from breakeven_operator.reconcile.live_metrics import read_fleet
+from breakeven_operator.reconcile.past_metrics import read_past
 from breakeven_operator.reconcile.roll_metrics import read_roll
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
 from breakeven_sim.engine.core import Engine

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from breakeven.planning.attainment import Histogram
 from breakeven.serving.growths import ENGINES
 from breakeven.serving.promql import EngineSeries
+from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.generate.dashboard import ROWS
 from breakeven_operator.kinds import NamespacedName
@@ -29,7 +30,7 @@ from breakeven_operator.reconcile.fleet_query import (
     sums_query,
 )
 from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import Live, read_fleet
+from breakeven_operator.reconcile.live_metrics import read_fleet
 from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from breakeven.cli import root
 from breakeven.serving.promql import EngineSeries
+from breakeven_operator.case import LatencyOwner, LoadOwner, SeriesOwner
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import (
     fleet_query,
@@ -19,9 +20,9 @@ from breakeven_operator.reconcile.fleet_query import (
     siblings_of,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import SeriesOwner, read_fleet
-from breakeven_operator.reconcile.past_metrics import LoadOwner, read_past
+from breakeven_operator.reconcile.latency_metrics import latency_query, read_latencies
+from breakeven_operator.reconcile.live_metrics import read_fleet
+from breakeven_operator.reconcile.past_metrics import read_past
 from breakeven_operator.reconcile.roll_metrics import read_roll
 from operatorcluster.made_up_prometheus import asked, past_asked
 from operatorcluster.sources import SOURCES, source_of

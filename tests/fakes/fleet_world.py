@@ -45,8 +45,7 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.settings import Settings
-from breakeven_operator.watching import WatchSettings
+from breakeven_operator.settings import Settings, WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
 from breakeven_operator.workloads.object_facts import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe

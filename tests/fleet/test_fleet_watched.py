@@ -11,6 +11,7 @@ import pytest
 
 from breakeven.profile import Profile
 from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.case import FirstAnswer
 from breakeven_operator.kinds import (
     DEPLOYMENTS,
     JOBS,
@@ -21,8 +22,7 @@ from breakeven_operator.kinds import (
     WATCHED_LABEL,
     Resource,
 )
-from breakeven_operator.reconcile.past_metrics import FirstAnswer
-from breakeven_operator.watching import WatchSettings
+from breakeven_operator.settings import WatchSettings
 from fakes.fleet_world import SERVICE, TARGET, FleetWorld, as_stateful_set, profile_json
 
 CANDIDATES = {"methods": [{"name": "eagle", "method": "eagle3", "model": "org/head", "draftLengths": [3]}]}

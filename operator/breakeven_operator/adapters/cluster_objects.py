@@ -18,8 +18,8 @@ from breakeven.profile import Profile
 from breakeven_operator.adapters.api_json import LABELS, is_selected, trimmed
 from breakeven_operator.kinds import PROFILES, NamespacedName, Ref, Resource
 from breakeven_operator.ports import ClusterReader, Manifest
-from breakeven_operator.reconcile.calibration_state import FailedArm, ProfileEntry
 from breakeven_operator.resources import SpeculationProfile
+from breakeven_operator.step import FailedArm, ProfileEntry
 from breakeven_operator.workloads.known import KINDS, WATCHABLE, asks_to_be_watched
 from breakeven_operator.workloads.object_facts import owner_of, parse_time
 

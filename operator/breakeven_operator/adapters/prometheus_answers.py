@@ -22,6 +22,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from breakeven.phrases import duration_text
 from breakeven.planning.outlook import PastRates
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher
+from breakeven_operator.case import FleetReading, LoadOwner, PastReading
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import (
     Clock,
@@ -33,8 +34,8 @@ from breakeven_operator.ports import (
     SecretKey,
 )
 from breakeven_operator.reconcile.fleet_query import fleet_query, past_query, past_step_s, sums_query
-from breakeven_operator.reconcile.live_metrics import FleetReading, read_fleet
-from breakeven_operator.reconcile.past_metrics import LoadOwner, PastReading, read_past
+from breakeven_operator.reconcile.live_metrics import read_fleet
+from breakeven_operator.reconcile.past_metrics import read_past
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import target_name
 

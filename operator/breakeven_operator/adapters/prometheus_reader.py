@@ -28,6 +28,17 @@ from breakeven_operator.adapters.prometheus_answers import (
 )
 from breakeven_operator.adapters.snapshot import Legible, Snapshot
 from breakeven_operator.adapters.workload_pasts import WorkloadPasts, asked_pasts
+from breakeven_operator.case import (
+    ArmRequests,
+    FirstAnswer,
+    FleetReading,
+    LatencyOwner,
+    LatencyReading,
+    LaterReading,
+    RollAnswer,
+    RollReading,
+    SeriesOwner,
+)
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Fitter, Manifest, Metrics, MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import (
@@ -37,25 +48,12 @@ from breakeven_operator.reconcile.fleet_query import (
     roll_query,
     siblings_of,
 )
-from breakeven_operator.reconcile.latency_metrics import (
-    LatencyOwner,
-    LatencyReading,
-    latency_query,
-    read_latencies,
-)
-from breakeven_operator.reconcile.live_metrics import FleetReading, SeriesOwner
+from breakeven_operator.reconcile.latency_metrics import latency_query, read_latencies
 from breakeven_operator.reconcile.objectives import objectives_of
-from breakeven_operator.reconcile.past_metrics import AWAITED, FirstAnswer
+from breakeven_operator.reconcile.past_metrics import AWAITED
 from breakeven_operator.reconcile.roll_evidence import GIVE_UP_WINDOWS
-from breakeven_operator.reconcile.roll_failures import (
-    ArmRequests,
-    LaterReading,
-    RollAnswer,
-    failures_query,
-    later_query,
-    read_later,
-)
-from breakeven_operator.reconcile.roll_metrics import RollReading, read_roll
+from breakeven_operator.reconcile.roll_failures import failures_query, later_query, read_later
+from breakeven_operator.reconcile.roll_metrics import read_roll
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.targetstatus import MEASURED_PHASES
 from breakeven_operator.workloads.known import target_name

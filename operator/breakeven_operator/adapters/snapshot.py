@@ -10,17 +10,21 @@ from typing import NamedTuple
 from breakeven.errors import InputError
 from breakeven_operator.adapters.api_json import problem_of
 from breakeven_operator.adapters.prometheus_answers import Lookback, Watch
+from breakeven_operator.case import (
+    FirstAnswer,
+    FleetReading,
+    LatencyReading,
+    LaterReading,
+    PastReading,
+    RollAnswer,
+    RollReading,
+)
 from breakeven_operator.kinds import NamespacedName, Ref
 from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.latency_metrics import LatencyReading
-from breakeven_operator.reconcile.live_metrics import FleetReading
-from breakeven_operator.reconcile.past_metrics import FirstAnswer, PastReading
-from breakeven_operator.reconcile.roll_failures import LaterReading, RollAnswer
-from breakeven_operator.reconcile.roll_metrics import RollReading
-from breakeven_operator.reconcile.target import Claim
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.known import target_of
+from breakeven_operator.workloads.target import Claim
 from breakeven_operator.workloads.workload_kind import maker_of
 
 

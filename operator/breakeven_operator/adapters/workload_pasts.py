@@ -23,10 +23,11 @@ from breakeven.readers.prometheus import Samples
 from breakeven.serving.promql import REPLICA, EngineSeries
 from breakeven_operator.adapters.prometheus_answers import Background, ServiceQueries
 from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.case import FirstAnswer
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Clock, Fitter, Metrics, MetricsError, PrometheusAccess
 from breakeven_operator.reconcile.fleet_query import of_workloads, siblings_of, workload_of
-from breakeven_operator.reconcile.past_metrics import AWAITED, FirstAnswer, facts_of, first_answer, no_answer
+from breakeven_operator.reconcile.past_metrics import AWAITED, facts_of, first_answer, no_answer
 from breakeven_operator.resources.calibrationspec import PastUse
 from breakeven_operator.workloads.known import kind_at, target_name, target_of
 

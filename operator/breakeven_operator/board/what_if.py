@@ -14,8 +14,8 @@ from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.profile import Conditions, LoadPoint, Profile
 from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.reconcile.questions import policy_of
-from breakeven_operator.reconcile.steps import RollCost
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.step import RollCost
 
 FIELDS: Mapping[str, tuple[str, float, float]] = {
     "rps": ("load of all replicas together, requests per second", 0.0, 1e6),

@@ -13,23 +13,22 @@ from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
+from breakeven_operator.case import HOLD, CycleFacts, CycleLimits, Verdict
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
 from breakeven_operator.packed import whole
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.printable import one_line
-from breakeven_operator.reconcile.calibration_state import Calibrated
-from breakeven_operator.reconcile.case import CycleFacts, CycleLimits
 from breakeven_operator.reconcile.doubts import GAP_S, doubt_aspects
-from breakeven_operator.reconcile.formatting import HOLD, Verdict, pays_now, with_measured
+from breakeven_operator.reconcile.formatting import pays_now, with_measured
 from breakeven_operator.reconcile.objectives import objectives_message
 from breakeven_operator.reconcile.status_report import metrics_aspect, report
-from breakeven_operator.reconcile.steps import Event, RolloutStep
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
 from breakeven_operator.resources.figures import LOGGED, Renewal, status_fields
 from breakeven_operator.resources.meta import METRICS, OBJECTIVES, READY, Aspect, merge
+from breakeven_operator.step import Calibrated, Event, RolloutStep
 from breakeven_operator.workloads.object_facts import parse_time
 
 

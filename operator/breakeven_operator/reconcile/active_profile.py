@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from breakeven.phrases import counted, figure
 from breakeven_operator.actions import Create
+from breakeven_operator.case import FirstAnswer, ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import (
     MANAGED_BY,
@@ -19,9 +20,7 @@ from breakeven_operator.kinds import (
     SERVICES,
     owner_reference,
 )
-from breakeven_operator.reconcile.calibration_state import Calibrated, Doubt, ProfileEntry
-from breakeven_operator.reconcile.case import ServiceObservation
-from breakeven_operator.reconcile.past_metrics import AWAITED, FirstAnswer
+from breakeven_operator.reconcile.past_metrics import AWAITED
 from breakeven_operator.refused_writes import RefusedWrite, of_creation
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import AnswersInForce, RunPhase, Trigger
@@ -29,6 +28,7 @@ from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.resources.updatepolicy import Mode
+from breakeven_operator.step import Calibrated, Doubt, ProfileEntry
 from breakeven_operator.workloads.fingerprint import Identity
 
 

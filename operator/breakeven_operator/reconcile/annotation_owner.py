@@ -11,9 +11,9 @@ from __future__ import annotations
 from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FIELD_MANAGER
-from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import HistoryResult
+from breakeven_operator.step import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload
 

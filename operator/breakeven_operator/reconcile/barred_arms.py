@@ -10,15 +10,17 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.phrases import counted
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
+from breakeven_operator.case import LaterReading
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.roll_failures import FailureFinding, LaterReading, find_later
-from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep
-from breakeven_operator.reconcile.target import Refusal
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.reconcile.fleet_query import siblings_of
+from breakeven_operator.reconcile.roll_failures import FailureFinding, find_later
 from breakeven_operator.resources.calibrationspec import AnswerCheck
 from breakeven_operator.resources.memorystatus import BarredArm, MemoryStatus, Suspicion
 from breakeven_operator.resources.targetstatus import Rollout
+from breakeven_operator.step import Event, ProfileEntry, RolloutContext, RolloutStep
 from breakeven_operator.workloads.running_arm import RunningArm, same_value
+from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
 
 _MOST = 8
@@ -197,7 +199,8 @@ def _since(context: RolloutContext, later: LaterReading | None) -> FailureFindin
     before, serving = context.memory.requests_before, context.workload.serving
     if before is None or later is None or not serving or context.rollout is not None:
         return None
-    return find_later(before, later.of(context.workload.ref.namespace, serving[0].name))
+    owner = NamespacedName(context.workload.ref.namespace, siblings_of(serving[0].name))
+    return find_later(before, later.requests.get(owner))
 
 
 def crashing(workload: Workload, now: datetime) -> str | None:

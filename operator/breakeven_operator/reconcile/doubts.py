@@ -33,11 +33,9 @@ from breakeven.planning.observed_load import LiveAcceptance, Load, sampling_erro
 from breakeven.profile import ArmFit, Conditions, Prediction, Profile
 from breakeven.profile.student_t import t_quantile
 from breakeven.serving.counted_window import Window
+from breakeven_operator.case import Case, CycleFacts, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import suspected, suspicion_of
-from breakeven_operator.reconcile.calibration_state import Doubt, ProfileEntry
-from breakeven_operator.reconcile.case import Case, CycleFacts
-from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import load_of, seen_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
@@ -51,6 +49,7 @@ from breakeven_operator.resources.memorystatus import (
 )
 from breakeven_operator.resources.meta import ACCEPTANCE, LENGTHS, MODEL, Aspect
 from breakeven_operator.resources.updatepolicy import Timing
+from breakeven_operator.step import Doubt, ProfileEntry
 
 _WINDOWS_THAT_LAST = 8
 """Windows of the account in timing.disagreementSeconds: shorter ones are passed over, or the account could not span it."""

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
 
 from breakeven import phrases
-from breakeven.arm import Arm
-from breakeven.deciding import Decision
 from breakeven.estimate import Estimate
 from breakeven.phrases import are_known, fixed, ratio_text, spoken
-from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison
 from breakeven.profile.fits import Bounds
-from breakeven.reasons import PAYS, Reason
-from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.resources.decisionstatus import Basis
+from breakeven.reasons import PAYS
+from breakeven_operator.case import Verdict
 
 PAST_MARK = " (past)"
 """End of PAYS while the figures are of a past."""
@@ -82,61 +76,6 @@ def pays_until(comparison: Comparison) -> str:
     if verdict in PAYS:
         return PAYS[verdict]
     return f"{'pays until' if verdict == 'below' else 'pays from'} a load beyond the measured range"
-
-
-STAY = "Stay"
-
-
-SWITCH = "Switch"
-
-
-HOLD = "Hold"
-
-
-RECOMMEND = "Recommend"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The decision that status, event, log line and metric repeat.
-
-    Attributes:
-        action: Stay if the right arm runs. Switch if the target is rolled, Recommend if somebody else should. Hold if nothing can
-            or may be done now.
-        arm: the arm that should run; None if that is not known.
-        message: a whole sentence with the figures that decided.
-        decision: the library's, with every arm's figures; None if it was not asked (no profile, no usable figures).
-        basis: source of those figures.
-        windows: of the account in which latency of the running arm was measured.
-    """
-
-    action: str
-    arm: Arm | None
-    reason: Reason | ClusterReason
-    message: str
-    decision: Decision | None = None
-    basis: Basis = Basis.MEASURED
-    windows: int = 0
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Two verdicts are the same when these words are; figures alone make no other verdict."""
-        return self.action, str(self.arm), str(self.reason)
-
-    @cached_property
-    def speedup(self) -> Estimate | None:
-        """Speedup of the running arm at the present load, as live latency has corrected it."""
-        return self.decision.speedup if self.decision is not None else None
-
-    @cached_property
-    def running(self) -> ArmEvaluation | None:
-        """The running arm at the present load."""
-        return self.decision.figures if self.decision is not None else None
-
-    @cached_property
-    def against_none(self) -> Comparison | None:
-        """The speculative arm in question against no speculation at this load."""
-        return self.decision.against_none if self.decision is not None else None
 
 
 _FEWEST_WINDOWS = 3

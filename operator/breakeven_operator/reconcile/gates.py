@@ -18,11 +18,9 @@ from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import Evaluations
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
+from breakeven_operator.case import HOLD, RECOMMEND, Case, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import LEAVING, refuse_answers, refuse_barred, suspicion_of
-from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.formatting import HOLD, RECOMMEND, Verdict
-from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.reconcile.under_way import rolls_stopped
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -35,6 +33,7 @@ from breakeven_operator.resources.updatepolicy import (
     UpdatePolicy,
     Weekday,
 )
+from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
 
 URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED})

@@ -19,15 +19,14 @@ from breakeven.planning.learned_laws import Evidence
 from breakeven.planning.surprise import LargestRate
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
+from breakeven_operator.case import HOLD, RECOMMEND, STAY, SWITCH, Case, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import why_leave
-from breakeven_operator.reconcile.case import Case, ServiceObservation
-from breakeven_operator.reconcile.formatting import HOLD, RECOMMEND, STAY, SWITCH, Verdict
 from breakeven_operator.reconcile.questions import load_of, policy_of, seen_of
-from breakeven_operator.reconcile.steps import RolloutStep
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.updatepolicy import Mode
+from breakeven_operator.step import RolloutStep
 from breakeven_operator.workloads.running_arm import RunningArm
 
 

@@ -17,57 +17,36 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from breakeven import phrases
 from breakeven.planning.attainment import Histogram, added_up
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import ENGINE, POD, PREFIX, EngineSeries, Matcher, any_of, joined
+from breakeven_operator.case import Latencies, LatencyOwner, LatencyReading, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
-from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.pod_figures import WatchedPods
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
+
+
 _HISTOGRAMS = {
     E2E: "e2e_request_latency_seconds",
     TTFT: "time_to_first_token_seconds",
     TPOT: "request_time_per_output_token_seconds",
 }
+
+
 _ENGINES = ",".join((*POD, *ENGINE))
+
+
 _ByFigure: TypeAlias = Mapping[str, Mapping[float, float]]
+
+
 # Prometheus extrapolates each bucket by itself: by so much one may come out below the one before it.
 _SLACK_SHARE, _SLACK_REQUESTS = 0.05, 5.0
-
-
-class LatencyOwner(NamedTuple):
-    """Whose latencies they are: siblings, by what their names share, under one model name."""
-
-    namespace: str
-    siblings: str
-    model_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyReading:
-    """Requests by figure (e2e, ttft, tpot) and upper edge (s), by owner; or the line why Prometheus gave no usable answer."""
-
-    counts: Mapping[LatencyOwner, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """Histograms of one service's pods by figure (e2e, ttft, tpot), or why they may not be used.
-
-    A figure that the engine does not count is absent.
-    """
-
-    reason: ClusterReason
-    message: str
-    histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
 def latency_query(targets: Iterable[NamespacedName], engines: EngineSeries, window_s: int) -> str:

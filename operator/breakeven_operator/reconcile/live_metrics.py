@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
 
 from breakeven import phrases
-from breakeven.profile import Conditions
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import EngineLimits
 from breakeven.serving.promql import NAMESPACES, PODS
+from breakeven_operator.case import FleetReading, Live, PodReading, SeriesOwner
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import MeanLengths
 from breakeven_operator.reconcile.fleet_query import (
     ENDED,
     EVALUATED,
@@ -31,101 +29,15 @@ from breakeven_operator.reconcile.fleet_query import (
     TURNED_AWAY,
     siblings_of,
 )
-from breakeven_operator.reconcile.past_metrics import PastLoads
-from breakeven_operator.reconcile.pod_figures import (
-    Look,
-    PodReading,
-    ReadPod,
-    UnsoundPod,
-    WatchedPods,
-    listed,
-    soundness,
-)
+from breakeven_operator.reconcile.pod_figures import Look, ReadPod, UnsoundPod, WatchedPods, listed, soundness
 from breakeven_operator.resources.metricssource import MetricsSource
 
 # Parts of the serving pods that must be measured: the others, with nothing or twice as much, would move the mean by a third.
 _DECIDING = 2, 3
+
+
 # Fewer requests that were turned away are no news.
 _TOLD_SHARE, _TOLD_REQUESTS = 0.01, 5.0
-
-
-class SeriesOwner(NamedTuple):
-    """Whose series it is, by its labels; empty if a label is missing."""
-
-    namespace: str
-    pod: str
-    model_name: str
-
-    @property
-    def named(self) -> NamespacedName:
-        """The pod, or what siblings share of their names."""
-        return NamespacedName(self.namespace, self.pod)
-
-
-@dataclass(frozen=True, slots=True)
-class FleetReading:
-    """The answer to one query about a fleet, by pod or by ReplicaSet; or why there is none.
-
-    Attributes:
-        pods: readings by pod; of sums by what the names of a ReplicaSet's pods have in common.
-        present: whose vLLM series there are, anywhere in this Prometheus.
-        error: one line when Prometheus gave no usable answer.
-        evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None if it does not say.
-        silent, down: common beginnings of the names of pods whose page is scraped and has no vLLM series, or cannot be scraped.
-        renamed: the labels that name a pod and its namespace, if these are not `pod` and `namespace`.
-        turned_away: requests in the window that a pod answered with an error of its own.
-    """
-
-    pods: Mapping[NamespacedName, tuple[PodReading, ...]]
-    present: frozenset[SeriesOwner]
-    error: str | None = None
-    evaluated_s: float | None = None
-    silent: frozenset[NamespacedName] = frozenset()
-    down: frozenset[NamespacedName] = frozenset()
-    renamed: Mapping[NamespacedName, str] = field(default_factory=dict)
-    turned_away: Mapping[NamespacedName, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """Figures, or a reason to hold.
-
-    Attributes:
-        reason: MetricsAvailable, or why the figures may not be used.
-        figures: set with MetricsAvailable; to be shown, not to decide on, with TooFewRequests or while the past is awaited.
-        past: loads before now, which are expected again.
-    """
-
-    reason: ClusterReason
-    message: str
-    figures: Window | None = None
-    past: PastLoads = field(default_factory=PastLoads)
-
-    @property
-    def usable(self) -> bool:
-        """Whether a decision may rest on the figures."""
-        return self.reason is ClusterReason.METRICS_AVAILABLE
-
-    @property
-    def lengths(self) -> MeanLengths | None:
-        """Mean lengths of the requests, if enough were seen; a calibration without a workload of its own sends these."""
-        figures = self.figures if self.usable else None
-        if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
-            return None
-        return MeanLengths(figures.prompt_tokens, figures.output_tokens, figures.prefix_hit_ratio)
-
-    @property
-    def conditions(self) -> Conditions:
-        """Lengths and dispersion of present requests, as far as they are known.
-
-        The dispersion counts even if the window is of no use: it is of a longer time, and says itself when it is unknown.
-        """
-        lengths, figures = self.lengths, self.figures
-        return Conditions(
-            prompt_tokens=lengths.prompt_tokens if lengths is not None else None,
-            output_tokens=lengths.output_tokens if lengths is not None else None,
-            dispersion=figures.arrivals.dispersion_or_poisson if figures is not None else 1.0,
-        )
 
 
 def read_fleet(series: Iterable[InstantSample]) -> FleetReading:

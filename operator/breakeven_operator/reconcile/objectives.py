@@ -8,80 +8,28 @@ A finding counts once it has stood for longer than a window: two windows that sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from breakeven.estimate import Estimate
 from breakeven.phrases import figure, latency_text
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.profile import Bounds
-from breakeven.reasons import Reason
+from breakeven_operator.case import Latencies, Objectives
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.latency_metrics import E2E, TPOT, TTFT, Latencies
+from breakeven_operator.reconcile.latency_metrics import E2E, TPOT, TTFT
 from breakeven_operator.reconcile.questions import SLO_QUANTILE
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.meta import OBJECTIVES, Aspect
 from breakeven_operator.resources.servicestatus import ObjectiveFinding, ObjectiveStatus
 from breakeven_operator.resources.speculativeservice import ServiceLevel
 
-_ABOVE = 1.0 + 1e-6
 _SHOWN = {"p50": 0.5, "p95": SLO_QUANTILE, "p99": 0.99}
+
+
 # How a prediction calls them.
 _PREDICTED = {E2E: "latency", TTFT: "ttft", TPOT: "tpot"}
+
+
 _NAMES = {E2E: "E2E", TTFT: "TTFT", TPOT: "TPOT"}
-
-
-@dataclass(frozen=True, slots=True)
-class Objectives:
-    """Measurements of a service's objectives in one cycle, without predictions.
-
-    `settled` are figures whose finding has stood for longer than a window, so that it may be acted upon.
-    """
-
-    figures: tuple[ObjectiveStatus, ...]
-    latencies: Latencies
-    settled: frozenset[str]
-
-    @property
-    def holds(self) -> bool | None:
-        """Whether all objectives are kept; False when one has been missed for longer than a window; None if not known."""
-        asked = [one for one in self.figures if one.finding is not None]
-        missed = {one.figure for one in asked if one.finding is ObjectiveFinding.MISSED}
-        if missed & self.settled:
-            return False
-        return True if all(one.finding is ObjectiveFinding.KEPT for one in asked) else None
-
-    @property
-    def reason(self) -> Reason | ClusterReason:
-        """The same in one word."""
-        if self.holds is not None:
-            return ClusterReason.OBJECTIVES_KEPT if self.holds else Reason.SLO_VIOLATED
-        if self.latencies.reason is not ClusterReason.METRICS_AVAILABLE:
-            return self.latencies.reason
-        return ClusterReason.OBJECTIVE_UNCERTAIN
-
-    @property
-    def strain(self) -> Bounds | None:
-        """Bounds of the largest ratio of a measured quantile to its limit; None if no finding has settled.
-
-        An objective of which nothing has settled may be missed by any factor: the upper bound is then open.
-        """
-        asked = [one for one in self.figures if one.limit_seconds is not None]
-        known = [one for one in asked if one.figure in self.settled]
-        # A quantile lies above the lower edge of its bucket, and a limit is missed from there on.
-        ends = [
-            (
-                _ABOVE * one.p95_lower_seconds / one.limit_seconds,
-                None if one.p95_upper_seconds is None else one.p95_upper_seconds / one.limit_seconds,
-            )
-            for one in known
-            if one.p95_lower_seconds is not None and one.limit_seconds is not None
-        ]
-        if not ends:
-            return None
-        uppers = [upper for _, upper in ends if upper is not None]
-        closed = len(uppers) == len(asked)
-        return max(lower for lower, _ in ends), max(uppers) if closed else None
 
 
 def objectives_of(slo: ServiceLevel) -> dict[str, float]:

@@ -6,9 +6,7 @@ A missing past is no reason to hold, as missing present figures are: the present
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from breakeven.arm import Arm
 from breakeven.past.others_measured import OthersMeasured
@@ -16,48 +14,13 @@ from breakeven.past.past_reading import KnownPast
 from breakeven.phrases import duration_text, figure
 from breakeven.planning.outlook import PastRates
 from breakeven.prior.public_table import ServiceFacts
-from breakeven.profile import Profile
 from breakeven.profile.comparisons import PaysWhere
 from breakeven.readers.prometheus import Samples
 from breakeven.serving.growths import MOST_RPS
+from breakeven_operator.case import FirstAnswer, LoadOwner, PastLoads, PastReading
 from breakeven_operator.reconcile.fleet_query import FIGURE, WORKLOAD
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
-
-
-class LoadOwner(NamedTuple):
-    """Whose load it is, by the labels of the series; `workload` is a `Workload.title`."""
-
-    namespace: str
-    workload: str
-    model_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PastReading:
-    """The rates of one query of the past, per replica, by service; or why there are none.
-
-    `awaited` has the namespaces about which the first answer, or its failure, is still to come.
-    """
-
-    rates: Mapping[LoadOwner, PastRates] = field(default_factory=dict)
-    error: str | None = None
-    awaited: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class PastLoads:
-    """Loads of one service's past.
-
-    Attributes:
-        rates: per replica (1/s), in time; empty if only the present load is expected.
-        problem: why there are none, as the end of a sentence; empty if there are, or none were asked for.
-        awaited: the answer is still to come; a decision without it would rest on the present load alone.
-    """
-
-    rates: PastRates = field(default_factory=PastRates)
-    problem: str = ""
-    awaited: bool = False
 
 
 def read_past(samples: Iterable[Samples]) -> PastReading:
@@ -109,18 +72,6 @@ def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy) -
 
 
 _NAMED_DOUBTS, _NAMED_OTHERS = 4, 2
-
-
-@dataclass(frozen=True, slots=True)
-class FirstAnswer:
-    """Answer of a service's past, or why there is none. It is shown, and no roll rests on it.
-
-    `profile` has the laws of the arms that ran; None if the past determines none, or was not read yet.
-    """
-
-    profile: Profile | None
-    sentence: str
-    pays_nothing: bool = False
 
 
 AWAITED = FirstAnswer(None, "its past is being read")

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from breakeven.serving.growths import EngineLimits, Growths, impossible, missing, not_a_number, stale
+from breakeven_operator.case import PodReading
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.fleet_query import FIRST_SEEN, LAST_SEEN, NEEDED, looked_back_s, series_name
 from breakeven_operator.resources.metricssource import MetricsSource
@@ -29,26 +30,6 @@ class WatchedPods:
     serving: Sequence[PodState]
     known: frozenset[str] = frozenset()
     keep_names: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PodReading:
-    """All statistics of one pod under one model name; `accepted` counts drafts by position.
-
-    `mixed` are labels of series that look like copies of one engine and count different things. `ended` names series that ended
-    within the window.
-    """
-
-    model_name: str
-    stats: Mapping[str, float]
-    accepted: Mapping[int, float]
-    mixed: tuple[Mapping[str, str], ...] = ()
-    ended: tuple[str, ...] = ()
-
-    @property
-    def counters(self) -> Growths:
-        """The statistics alone."""
-        return Growths(self.stats, self.accepted)
 
 
 class ReadPod(NamedTuple):

@@ -13,9 +13,9 @@ from breakeven.planning.policy import Policy
 from breakeven.profile import Bounds, Profile
 from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
-from breakeven_operator.reconcile.steps import RollCost
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.step import RollCost
 
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0

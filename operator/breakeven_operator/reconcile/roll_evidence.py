@@ -22,11 +22,12 @@ from breakeven.planning.roll_experiment import (
     experiment,
 )
 from breakeven.profile import Conditions, Curve, speedups_at_rps
+from breakeven_operator.case import RollReading
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
+from breakeven_operator.reconcile.roll_metrics import RolledPods, both_arms
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.targetstatus import HistoryResult, Rollout
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.workload import Workload
 
 # Beyond this share of an arm's saturation its law has no slope to move a latency by: a saturation that is a few percent off

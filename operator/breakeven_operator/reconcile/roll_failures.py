@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -28,96 +28,85 @@ from breakeven.planning.roll_experiment import Witness, always_valid_radius
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import ENGINE, POD, EngineSeries, Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
+from breakeven_operator.case import ArmRequests, LaterReading, RollReading
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, siblings_of, with_siblings
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, grown_blocks
+from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT, of_workloads, with_siblings
+from breakeven_operator.reconcile.roll_metrics import RolledPods, grown_blocks
 from breakeven_operator.resources.memorystatus import RequestsBefore
 
 CUT, ABORTED, BRIEF, TOKENS = "cut", "aborted", "brief", "answer_tokens"
+
+
 POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
+
+
 FAULTS, BEGUN, WAITED, BROKEN = "http_faults", "started", "ttft_s", "broken"
+
+
 COUNTS = (POSTS, REFUSALS, FAULTS, BEGUN, WAITED, SERVED, BROKEN, ABORTED)
+
+
 _NEEDED = (POSTS, BEGUN, SERVED)
 
+
 _BY_SERIES = "namespace,pod,handler,method,status"
+
+
 _BY_COUNTER = ",".join((*POD, *ENGINE, "finished_reason"))
+
 
 # Statuses that say nothing of an engine: a key, a path or a model that is none, a limit of rates, a client that went away.
 # Pages that count by class (vLLM's own) put these under 4xx.
 _CLIENTS_OWN = "4(0[1348]|29|99)"
+
+
 # One client's requests come together: they count as so many fewer that are independent.
 _BURST = 4.0
+
+
 _CONFIDENCE_OF_ALL_LOOKS = 0.98
+
+
 _CONFIDENCE = 0.95
+
+
 # Fewer failures tell of a client, not of an arm.
 _FEWEST_FAILURES = 10.0
+
+
 # A share of requests that may be refused or fail beyond what does on the other arm. Of before against after as many again as
 # there were before, because clients change.
 _REFUSED = 0.005
+
+
 _MOST_AS_BEFORE = 0.05
+
+
 # A share of requests that may begin nowhere, beyond what does on the other arm; why they do not is in no counter.
 _UNBEGUN = {Witness.SIDE_BY_SIDE: 0.01, Witness.BEFORE_AFTER: 0.05}
+
+
 # Of the clients that wait for a first token at most one in ten leaves in a second.
 _LEAVE_PER_S = 0.1
+
+
 _FEWEST_SIDE_BY_SIDE = 20.0
 
 
-class RollAnswer(NamedTuple):
-    """Prometheus' answers about a roll: latencies of both arms, and requests that failed."""
-
-    latencies: RollReading
-    failures: RollReading
-
-
-class ArmRequests(NamedTuple):
-    """HTTP requests of one arm, without the requests that were turned away.
-
-    Attributes:
-        posts: HTTP requests that came.
-        refusals: answered with 4xx.
-        served: requests that began in an engine, or may have been left before they did.
-        failed: ended by an error of the engine.
-        abandoned: clients left.
-        turned_away: answered with 5xx, and not for an error of the engine.
-    """
-
-    posts: float
-    refusals: float
-    served: float
-    failed: float = 0.0
-    abandoned: float = 0.0
-    turned_away: float = 0.0
-
-    @classmethod
-    def counted(cls, counts: Mapping[str, float]) -> ArmRequests:
-        """The requests that counters of `COUNTS` show; only the needed ones may not be missing."""
-        posts, begun, ended = (counts[name] for name in _NEEDED)
-        refusals, faults, broken = (counts.get(name, 0.0) for name in (REFUSALS, FAULTS, BROKEN))
-        turned_away = min(max(faults - broken, 0.0), posts)
-        posts -= turned_away
-        came = max(posts - refusals, 0.0)
-        # A request that ends in a window may have begun before it: the larger count has it.
-        served = max(begun, ended + broken)
-        served = max(served, min(came, served + _LEAVE_PER_S * counts.get(WAITED, 0.0)))
-        # One request may ask for several answers.
-        failed = broken * min(1.0, came / max(served, 1.0))
-        abandoned = max(min(came, served) - ended - broken, 0.0) + counts.get(ABORTED, 0.0)
-        return cls(posts, refusals, served, failed, abandoned, turned_away)
-
-    @property
-    def came(self) -> float:
-        """HTTP requests that were not refused by their status."""
-        return max(self.posts - self.refusals, 0.0)
-
-    @property
-    def lost(self) -> float:
-        """Requests that were refused by their status, or failed."""
-        return self.refusals + self.failed
-
-    def kept(self, arm: str) -> RequestsBefore:
-        """The figures that later requests on another arm are compared with."""
-        posts, lost, served = map(round, (self.posts, self.lost, self.served))
-        return RequestsBefore(arm=arm, posts=posts, refusals=lost, served=served)
+def counted_requests(counts: Mapping[str, float]) -> ArmRequests:
+    """The requests that counters of `COUNTS` show; only the needed ones may not be missing."""
+    posts, begun, ended = (counts[name] for name in _NEEDED)
+    refusals, faults, broken = (counts.get(name, 0.0) for name in (REFUSALS, FAULTS, BROKEN))
+    turned_away = min(max(faults - broken, 0.0), posts)
+    posts -= turned_away
+    came = max(posts - refusals, 0.0)
+    # A request that ends in a window may have begun before it: the larger count has it.
+    served = max(begun, ended + broken)
+    served = max(served, min(came, served + _LEAVE_PER_S * counts.get(WAITED, 0.0)))
+    # One request may ask for several answers.
+    failed = broken * min(1.0, came / max(served, 1.0))
+    abandoned = max(min(came, served) - ended - broken, 0.0) + counts.get(ABORTED, 0.0)
+    return ArmRequests(posts, refusals, served, failed, abandoned, turned_away)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,21 +247,6 @@ def _counters(engines: EngineSeries, within_s: int | None = None) -> dict[str, s
     }
 
 
-@dataclass(frozen=True, slots=True)
-class LaterReading:
-    """Requests after rolls that have their last word, by namespace and common beginning of the names of a ReplicaSet's pods.
-
-    `error` is one line when Prometheus gave no usable answer.
-    """
-
-    requests: Mapping[NamespacedName, ArmRequests] = field(default_factory=dict)
-    error: str | None = None
-
-    def of(self, namespace: str, pod: str) -> ArmRequests | None:
-        """Requests of a pod and its siblings; None if no page counts them."""
-        return self.requests.get(NamespacedName(namespace, siblings_of(pod)))
-
-
 def later_query(workloads: Iterable[tuple[str, str]], engines: EngineSeries, span_s: int) -> str:
     """The same counters as `failures_query`, by how much they grew, summed over the pods of each ReplicaSet.
 
@@ -294,7 +268,7 @@ def read_later(series: Iterable[InstantSample]) -> LaterReading:
             owner = NamespacedName(one.labels.get("namespace", ""), one.labels.get(SIBLINGS, ""))
             found[owner][one.labels.get(STAT, "")] = one.value
     return LaterReading(
-        {owner: ArmRequests.counted(stats) for owner, stats in found.items() if set(_NEEDED) <= stats.keys()}
+        {owner: counted_requests(stats) for owner, stats in found.items() if set(_NEEDED) <= stats.keys()}
     )
 
 
@@ -345,7 +319,7 @@ def _variance(share: float, kept: float, came: float) -> float:
 
 
 def _requests(blocks: FloatArray) -> ArmRequests:
-    return ArmRequests.counted(
+    return counted_requests(
         {name: float(total) for name, total in zip(COUNTS, np.nansum(blocks, axis=1), strict=True)}
     )
 
@@ -355,12 +329,24 @@ def _unbegun(arm: ArmRequests) -> float:
 
 
 _STATS = (SERVED, CUT, ABORTED, BRIEF, TOKENS)
+
+
 _FEWEST_ANSWERS = 100.0
+
+
 _FEWEST_BLOCKS = 5
+
+
 # Three shares and the length are looked at once, at the roll's last word: about one false alarm in a thousand rolls.
 _SIGNIFICANT = 3.6
+
+
 _SHARE = 0.01
+
+
 _LENGTH = 0.1
+
+
 _SIGNIFICANT_LENGTH = 6.0
 
 

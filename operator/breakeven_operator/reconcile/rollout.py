@@ -21,9 +21,9 @@ from breakeven_operator.actions import WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.reconcile.annotation_owner import MOST_RESTORES, check_ownership, foreign
-from breakeven_operator.reconcile.steps import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.targetstatus import HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.step import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
 from breakeven_operator.workloads.object_facts import Patience, Trouble
 from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload

@@ -7,14 +7,13 @@ autoscaler scales should run: it needs fewest replicas, whichever is faster at t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.planning.capacity import (
     HEADROOM,
     Capacity,
-    FewestReplicas,
     FleetLoad,
     capacity,
     fewest_replicas,
@@ -23,36 +22,17 @@ from breakeven.planning.capacity import (
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Window
-from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.case import FleetNeed, Live
 from breakeven_operator.reconcile.questions import as_measured, load_of, policy_of, seen_of
-from breakeven_operator.reconcile.steps import RollCost, RolloutContext
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus
+from breakeven_operator.step import RollCost, RolloutContext
 from breakeven_operator.workloads.running_arm import RunningArm, pods_by_arm
 from breakeven_operator.workloads.workload import Workload
 
 # A load summed over pods that were watched for less than this share of the window is mostly chance.
 _WATCHED = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class FleetNeed:
-    """Needs of the fleet now.
-
-    Attributes:
-        capacities: of every measured arm whose capacity is known, in the order of the spec, no speculation first.
-        figures: the load; None while it is not known.
-        recommended: replicas for it; None if load or capacity are not known.
-        scaled_by: field manager of the autoscaler that scales the target; None if no autoscaler has been seen to.
-        fewest: which arm needs fewest replicas for it; None as `recommended`, or if the running arm's need is not known.
-    """
-
-    capacities: tuple[Capacity, ...]
-    figures: Window | None
-    recommended: int | None
-    scaled_by: str | None
-    fewest: FewestReplicas | None
 
 
 def fleet_need(

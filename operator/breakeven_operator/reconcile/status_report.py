@@ -14,8 +14,8 @@ from breakeven.profile import Comparison, Profile
 from breakeven.serving.causes import Finding, ModelSnapshot
 from breakeven.serving.counted_window import Arrivals
 from breakeven.serving.diagnosis import diagnose
+from breakeven_operator.case import HOLD, RECOMMEND, CycleFacts, Live, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.case import CycleFacts
 from breakeven_operator.reconcile.doubts import (
     MADE_UP_TEXT,
     doubt_aspects,
@@ -27,10 +27,7 @@ from breakeven_operator.reconcile.doubts import (
 )
 from breakeven_operator.reconcile.formatting import (
     FORMER_MARK,
-    HOLD,
     PAST_MARK,
-    RECOMMEND,
-    Verdict,
     break_even,
     figure,
     overruling,
@@ -41,7 +38,6 @@ from breakeven_operator.reconcile.formatting import (
     with_overload,
 )
 from breakeven_operator.reconcile.gates import scaled_time
-from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.objectives import objectives_aspect, with_predictions
 from breakeven_operator.reconcile.questions import seen_of
 from breakeven_operator.reconcile.scaling import capacity_status

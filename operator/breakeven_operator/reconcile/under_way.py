@@ -12,6 +12,7 @@ from dataclasses import replace
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.roll_experiment import SpeedupBounds
 from breakeven.reasons import Reason
+from breakeven_operator.case import ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RESUME_ANNOTATION
 from breakeven_operator.reconcile.annotation_owner import hand_back
@@ -23,8 +24,6 @@ from breakeven_operator.reconcile.barred_arms import (
     suspected,
     why_not_back,
 )
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.case import ServiceObservation
 from breakeven_operator.reconcile.roll_evidence import (
     GIVE_UP_WINDOWS,
     JUDGED_WINDOWS,
@@ -35,11 +34,11 @@ from breakeven_operator.reconcile.roll_evidence import (
 )
 from breakeven_operator.reconcile.roll_failures import FailureFinding, find_answers, find_failures
 from breakeven_operator.reconcile.rollout import end, forget_target, undo, watch
-from breakeven_operator.reconcile.steps import Event, RolloutContext, RolloutStep, windows_since
-from breakeven_operator.reconcile.target import Refusal
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE, MemoryStatus
 from breakeven_operator.resources.targetstatus import MEASURED_PHASES, HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.step import Event, ProfileEntry, RolloutContext, RolloutStep, windows_since
+from breakeven_operator.workloads.target import Refusal
 
 
 def go_on(

@@ -15,6 +15,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.profile import LoadPoint
 from breakeven.serving.counted_window import Window
+from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import suspected
 from breakeven_operator.reconcile.doubts import (
@@ -27,7 +28,6 @@ from breakeven_operator.reconcile.doubts import (
     take_account,
     with_window,
 )
-from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MOST_WINDOWS, MemoryStatus, ModelAccount, SeenAcceptance
 from fakes.cases import a_case

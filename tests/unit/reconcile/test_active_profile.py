@@ -9,14 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven.profile import Profile
+from breakeven_operator.case import FleetReading, ServiceObservation
 from breakeven_operator.kinds import RECALIBRATE_ANNOTATION
 from breakeven_operator.reconcile.active_profile import calibrated
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.case import ServiceObservation
-from breakeven_operator.reconcile.live_metrics import FleetReading
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.fingerprint import Identity
 from fakes.fleet_world import GPU, SERVICE, profile_json
 from fakes.notes import notes_of

@@ -10,12 +10,12 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Arrivals, Window
+from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEntry
-from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import load_of
 from breakeven_operator.reconcile.service import carries, with_carried
 from breakeven_operator.resources.servicestatus import CalibrationStatus
+from breakeven_operator.step import Calibrated, ProfileEntry
 from fakes.fleet_world import EAGLE, GPU, profile_json
 
 # Two replicas, 20 rps and 30 in flight on each, over 12 s.

@@ -11,15 +11,10 @@ from hypothesis import strategies as st
 
 from breakeven.readers.prometheus import Bucket, InstantSample
 from breakeven.serving.promql import EngineSeries, Matcher
+from breakeven_operator.case import LatencyReading, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.latency_metrics import (
-    LatencyReading,
-    latencies_of,
-    latency_query,
-    read_latencies,
-)
-from breakeven_operator.reconcile.live_metrics import Live
+from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_query, read_latencies
 from breakeven_operator.reconcile.pod_figures import WatchedPods
 from breakeven_operator.workloads.workload import PodState
 from fakes.vllm_buckets import vllm_buckets

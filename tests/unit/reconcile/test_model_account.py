@@ -19,7 +19,6 @@ from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import suspected
-from breakeven_operator.reconcile.calibration_state import Doubt
 from breakeven_operator.reconcile.doubts import (
     AccountRules,
     Drift,
@@ -33,6 +32,7 @@ from breakeven_operator.reconcile.doubts import (
 )
 from breakeven_operator.reconcile.gates import refuse_suspect
 from breakeven_operator.resources.memorystatus import AccountWindow, LiveEvidence, MemoryStatus, ModelAccount
+from breakeven_operator.step import Doubt
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json
 from fakes.lawmodel import ArmLaw, law_model

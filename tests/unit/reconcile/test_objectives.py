@@ -12,8 +12,8 @@ from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.objective import Slo
 from breakeven.profile import LoadPoint
 from breakeven.reasons import Reason
+from breakeven_operator.case import Latencies
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.latency_metrics import Latencies
 from breakeven_operator.reconcile.objectives import (
     measured,
     objectives_aspect,

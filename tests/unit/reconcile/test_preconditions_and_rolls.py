@@ -18,7 +18,6 @@ from breakeven_operator.kinds import PODS
 from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.reconcile.questions import policy_of
 from breakeven_operator.reconcile.rollout import deadline_s, undo
-from breakeven_operator.reconcile.steps import RollCost, RolloutContext, RolloutStep
 from breakeven_operator.reconcile.under_way import rolls_stopped
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -30,6 +29,7 @@ from breakeven_operator.resources.targetstatus import (
     Target,
 )
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
+from breakeven_operator.step import RollCost, RolloutContext, RolloutStep
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe
 from fakes.cases import a_case

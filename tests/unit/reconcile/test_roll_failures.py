@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from breakeven.planning.roll_experiment import Witness
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.promql import EngineSeries
+from breakeven_operator.case import ArmRequests, RollReading
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_failures import (
     BEGUN,
@@ -21,12 +22,12 @@ from breakeven_operator.reconcile.roll_failures import (
     REFUSALS,
     SERVED,
     WAITED,
-    ArmRequests,
     FailureFinding,
+    counted_requests,
     failures_query,
     find_failures,
 )
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, read_roll
+from breakeven_operator.reconcile.roll_metrics import RolledPods, read_roll
 
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ROLLED = RolledPods("llm", "chat", "chat-vllm-a", "chat-vllm-b", BEGAN)
@@ -233,7 +234,7 @@ def test_no_course_of_leaving_clients_and_full_queues_is_an_arm_s_fault(
         for one in (shares(came, left=old_left), shares(came, left=new_left, away=away))
     )
     new[BEGUN] += inflight
-    one = FailureFinding(ArmRequests.counted(old), ArmRequests.counted(new), Witness.BEFORE_AFTER)
+    one = FailureFinding(counted_requests(old), counted_requests(new), Witness.BEFORE_AFTER)
     assert not one.fails(last_look=True), one.said
 
 

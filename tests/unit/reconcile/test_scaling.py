@@ -16,14 +16,14 @@ from breakeven.profile import Profile
 from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import engine_limits
+from breakeven_operator.case import FleetNeed, Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.questions import seen_of
-from breakeven_operator.reconcile.scaling import FleetNeed, capacity_status, fleet_need
-from breakeven_operator.reconcile.steps import RolloutContext
+from breakeven_operator.reconcile.scaling import capacity_status, fleet_need
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.updatepolicy import PRODUCTION
+from breakeven_operator.step import RolloutContext
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven_operator.reconcile.target import Claim, older_claim, refuse_rolls, refuse_target
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.workloads.running_arm import arm_of_value, pods_by_arm, running_arm, same_value
+from breakeven_operator.workloads.target import Claim, older_claim, refuse_rolls, refuse_target
 from fakes.fleet_world import EAGLE, GPU, SERVICE, VALUE, FleetWorld
 
 SPEC = SpeculativeServiceSpec.read(SERVICE["spec"], "spec")
