@@ -52,7 +52,8 @@ def run(*, dry_run: bool, once: bool) -> None:
     \b
       KUBECONFIG=.local/kubeconfig breakeven-operator run --dry-run --once
     """
-    from breakeven_operator import assembly, handlers
+    from breakeven_operator import handlers
+    from breakeven_operator.loop import assembly
     from breakeven_operator.serve import logs
     from breakeven_operator.settings import read_settings
 
@@ -88,7 +89,7 @@ def trial() -> None:
 )
 def request_run(service: str, service_uid: str, namespace: str, trigger: str) -> None:
     """Create one CalibrationRun; the operator admits it. What a service's CronJob runs."""
-    from breakeven_operator.adapters.kubernetes import KubernetesCluster
+    from breakeven_operator.cluster.kubernetes import KubernetesCluster
     from breakeven_operator.kinds import RUNS
     from breakeven_operator.resources.calibrationrun import Trigger
 

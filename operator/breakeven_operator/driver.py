@@ -37,7 +37,6 @@ from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
 from breakeven.points.point import Point
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
 from breakeven_operator.calibration.answer_secrets import (
     MOUNT_PATH,
     AnswerOwner,
@@ -49,6 +48,7 @@ from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, TrialPlan, arm
 from breakeven_operator.calibration.sending import sent, text_name, workload_spec
 from breakeven_operator.calibration.transition import measured_of, stored, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import RUNS, SECRETS
 from breakeven_operator.ports import Cluster, ClusterError, Creator, Manifest
 from breakeven_operator.resources.base import AGAIN

@@ -10,7 +10,9 @@ import pytest
 
 from breakeven.planning.roll_experiment import Witness
 from breakeven.serving.promql import EngineSeries
-from breakeven_operator.reconcile.roll_failures import (
+from breakeven_operator.observing.roll_metrics import RolledPods, read_roll
+from breakeven_operator.resources.memorystatus import RequestsBefore
+from breakeven_operator.rolls.roll_failures import (
     FailureFinding,
     failures_query,
     find_failures,
@@ -18,8 +20,6 @@ from breakeven_operator.reconcile.roll_failures import (
     later_query,
     read_later,
 )
-from breakeven_operator.reconcile.roll_metrics import RolledPods, read_roll
-from breakeven_operator.resources.memorystatus import RequestsBefore
 from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_of
 
 SCRAPE_S, BLOCK_S, SPAN_S = 15, 60, 1800

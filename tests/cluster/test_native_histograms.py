@@ -21,11 +21,11 @@ from breakeven.planning.attainment import Histogram
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import LatencyOwner, LoadOwner, SeriesOwner
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query, past_query, roll_query, sums_query
-from breakeven_operator.reconcile.latency_metrics import latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import read_fleet
-from breakeven_operator.reconcile.past_metrics import read_past
-from breakeven_operator.reconcile.roll_metrics import read_roll
+from breakeven_operator.observing.fleet_query import NEEDED, fleet_query, past_query, roll_query, sums_query
+from breakeven_operator.observing.latency_metrics import latency_query, read_latencies
+from breakeven_operator.observing.live_metrics import read_fleet
+from breakeven_operator.observing.past_metrics import read_past
+from breakeven_operator.observing.roll_metrics import read_roll
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import parse_costs
@@ -36,7 +36,7 @@ from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_scr
 from operatorcluster.page_server import PageServer
 
 # Product files whose change runs these tests at the next landing.
-COVERS = ("operator/breakeven_operator/reconcile/fleet_query.py",)
+COVERS = ("operator/breakeven_operator/observing/fleet_query.py",)
 
 COSTS = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
 WINDOW_S = 15

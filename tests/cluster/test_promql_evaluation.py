@@ -24,15 +24,15 @@ from breakeven.serving.promql import (
     by_replica,
 )
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     arrivals_query,
     fleet_query,
     past_query,
     roll_query,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import latency_query
-from breakeven_operator.reconcile.roll_failures import failures_query
+from breakeven_operator.observing.latency_metrics import latency_query
+from breakeven_operator.rolls.roll_failures import failures_query
 from fakes.held_series import STALE, NativeHistogram, SeriesStore
 from fakes.promql_evaluation import evaluate, evaluate_range
 from operatorcluster.made_up_prometheus import prometheus_of_store

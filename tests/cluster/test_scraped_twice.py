@@ -13,17 +13,17 @@ from breakeven.cli import root
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import LatencyOwner, LoadOwner, SeriesOwner
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     fleet_query,
     past_query,
     roll_query,
     siblings_of,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import read_fleet
-from breakeven_operator.reconcile.past_metrics import read_past
-from breakeven_operator.reconcile.roll_metrics import read_roll
+from breakeven_operator.observing.latency_metrics import latency_query, read_latencies
+from breakeven_operator.observing.live_metrics import read_fleet
+from breakeven_operator.observing.past_metrics import read_past
+from breakeven_operator.observing.roll_metrics import read_roll
 from operatorcluster.made_up_prometheus import asked, past_asked
 from operatorcluster.sources import SOURCES, source_of
 

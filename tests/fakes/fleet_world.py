@@ -14,19 +14,18 @@ from prometheus_client import CollectorRegistry
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters.cluster_objects import (
+from breakeven_operator.cluster.cluster_objects import (
     ClusterObjects,
     FiledProfile,
     ListedObjects,
     file_profile,
 )
-from breakeven_operator.adapters.fitter import FitTurns
-from breakeven_operator.adapters.observer import Observer, joined_targets
-from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
-from breakeven_operator.adapters.snapshot import Scope, Snapshot
-from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.cycle import Reconciler
-from breakeven_operator.cycle_log import CycleReport
+from breakeven_operator.cluster.fitter import FitTurns
+from breakeven_operator.cluster.observer import Observer, joined_targets
+from breakeven_operator.cluster.prometheus_reader import PrometheusReader, QueryLimits
+from breakeven_operator.cluster.snapshot import Scope, Snapshot
+from breakeven_operator.cluster.watched_objects import WatchedObjects
+from breakeven_operator.cluster.writer import DryRun, Writer
 from breakeven_operator.kinds import (
     CLAIMS,
     DEPLOYMENTS,
@@ -39,6 +38,8 @@ from breakeven_operator.kinds import (
     STATEFULSETS,
     Ref,
 )
+from breakeven_operator.loop.cycle import Reconciler
+from breakeven_operator.loop.cycle_log import CycleReport
 from breakeven_operator.packed import joined, pack, unpack
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
@@ -49,7 +50,6 @@ from breakeven_operator.settings import Settings, WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
 from breakeven_operator.workloads.object_facts import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe
-from breakeven_operator.writer import DryRun, Writer
 from fakes.api_server import FakeCluster
 from fakes.fleet_metrics import FakePrometheus
 from fakes.kopf_in_memory import FedObjects

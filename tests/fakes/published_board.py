@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from breakeven_operator.adapters.cluster_objects import FiledProfile, file_profile
 from breakeven_operator.board.publication import Publication
+from breakeven_operator.cluster.cluster_objects import FiledProfile, file_profile
 from breakeven_operator.kinds import PROFILES, SERVICES, NamespacedName
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.step import ProfileEntry

@@ -25,7 +25,7 @@ from breakeven_operator.kinds import (
     SERVICES,
 )
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.reconcile.service import reconcile
+from breakeven_operator.reconcile import reconcile
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
 
@@ -503,7 +503,7 @@ async def test_a_defect_that_one_service_meets_stops_no_other(monkeypatch, caplo
             raise KeyError("surprise")
         return reconcile(service, *arguments)
 
-    monkeypatch.setattr("breakeven_operator.service_decisions.reconcile", defective)
+    monkeypatch.setattr("breakeven_operator.loop.service_decisions.reconcile", defective)
     await world.until(lambda: world.value == VALUE, cycles=3)
     assert "surprise" in caplog.text
     assert "llm/aaa" in caplog.text

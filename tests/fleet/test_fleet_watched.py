@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from breakeven.profile import Profile
-from breakeven_operator.adapters.snapshot import Snapshot
 from breakeven_operator.case import FirstAnswer
+from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import (
     DEPLOYMENTS,
     JOBS,

@@ -11,9 +11,9 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, RUNS, SERVICES
-from breakeven_operator.reconcile.rollout import ArmChange, begin
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import PRODUCTION
+from breakeven_operator.rolls.rollout import ArmChange, begin
 from breakeven_operator.step import RolloutContext
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 

@@ -12,8 +12,8 @@ from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.planning.capacity import replicas_for
 from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.profile import Conditions, LoadPoint, Profile
-from breakeven_operator.reconcile.formatting import figure, ratio
-from breakeven_operator.reconcile.questions import policy_of
+from breakeven_operator.observing.questions import policy_of
+from breakeven_operator.outcome.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.step import RollCost
 

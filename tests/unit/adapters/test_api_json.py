@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.adapters.api_json import MOST_WORDS, problem_of, read_event, read_object, read_page
-from breakeven_operator.assembly import UnreadableObjects
+from breakeven_operator.cluster.api_json import MOST_WORDS, problem_of, read_event, read_object, read_page
 from breakeven_operator.kinds import ARGO_ROLLOUTS, DEPLOYMENTS, LEADER_WORKER_SETS, PODS, RUNS, SERVICES
+from breakeven_operator.loop.assembly import UnreadableObjects
 from breakeven_operator.ports import EventKind, WatchEvent
 from fakes.manual_clock import FakeClock
 

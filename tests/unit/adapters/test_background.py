@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from breakeven_operator.adapters.prometheus_answers import Background
+from breakeven_operator.cluster.prometheus_answers import Background
 from fakes.virtual_time import in_virtual_time
 
 

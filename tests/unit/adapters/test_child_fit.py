@@ -6,7 +6,7 @@ import asyncio
 
 from breakeven.profile import Profile
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters.fitter import ChildFitter
+from breakeven_operator.cluster.fitter import ChildFitter
 from fakes.fleet_world import LAWS
 
 HEADER = "method,k,candidate,request_rate_rps,mean_latency_s,mean_inflight,tokens_per_step\n"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven_operator.actions import Fit, FitOutcome
-from breakeven_operator.adapters.fitter import FitTurns
+from breakeven_operator.cluster.fitter import FitTurns
 from breakeven_operator.kinds import RUNS, Ref
 from draws import draws
 from fakes.manual_clock import FakeClock

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breakeven_operator.adapters.informer import Informer, WatchScope
-from breakeven_operator.assembly import SystemClock
+from breakeven_operator.cluster.informer import Informer, WatchScope
 from breakeven_operator.kinds import PODS
+from breakeven_operator.loop.assembly import SystemClock
 from breakeven_operator.ports import ClusterError, EventKind
 from fakes.virtual_time import in_virtual_time
 from fakes.watched_server import WatchedServer

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client
 
-from breakeven_operator.adapters.api_json import problem_of
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.cluster.api_json import problem_of
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import DEPLOYMENTS, JOBS, NODES, PODS, PROFILES, REPLICASETS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, FieldConflictError, StaleObjectError
 

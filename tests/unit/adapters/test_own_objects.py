@@ -17,13 +17,13 @@ from kubernetes.aio import client
 from prometheus_client import CollectorRegistry
 
 from breakeven_operator import handlers
-from breakeven_operator.adapters import own_objects
-from breakeven_operator.adapters.api_json import problem_of
-from breakeven_operator.adapters.informer import WatchScope
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnObjects
-from breakeven_operator.assembly import SystemClock
+from breakeven_operator.cluster import own_objects
+from breakeven_operator.cluster.api_json import problem_of
+from breakeven_operator.cluster.informer import WatchScope
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
+from breakeven_operator.cluster.own_objects import OWN_KINDS, KopfSession, OwnObjects
 from breakeven_operator.kinds import FINISHED_LABEL, RUNS, SERVICES, Ref
+from breakeven_operator.loop.assembly import SystemClock
 from breakeven_operator.ports import ClusterError, EventKind
 from breakeven_operator.serve import logs
 from breakeven_operator.settings import read_settings

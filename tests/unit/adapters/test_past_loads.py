@@ -10,9 +10,9 @@ import pytest
 
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.promql import EngineSeries, Matcher
-from breakeven_operator.adapters.prometheus_answers import History, Lookback
+from breakeven_operator.cluster.prometheus_answers import History, Lookback
+from breakeven_operator.observing.past_metrics import read_past
 from breakeven_operator.ports import MetricsError, PrometheusAccess
-from breakeven_operator.reconcile.past_metrics import read_past
 from fakes.manual_clock import FakeClock
 
 STEP_S = 300

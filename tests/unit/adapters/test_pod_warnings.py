@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.adapters.observer import PodWarnings
+from breakeven_operator.cluster.observer import PodWarnings
 from breakeven_operator.kinds import EVENTS
 from breakeven_operator.ports import ClusterError
 from fakes.api_server import FakeCluster

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames
-from breakeven_operator.adapters.prometheus_answers import Present, Watch, parted, prometheus_of
+from breakeven_operator.cluster.prometheus_answers import Present, Watch, parted, prometheus_of
 from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.observing.fleet_query import EVALUATED, PRESENT, STAT
 from breakeven_operator.ports import PrometheusAccess
-from breakeven_operator.reconcile.fleet_query import EVALUATED, PRESENT, STAT
 from breakeven_operator.resources import SpeculativeService
 from fakes.manual_clock import FakeClock
 

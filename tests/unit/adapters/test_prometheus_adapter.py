@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from breakeven.serving.promql import LabelNames
-from breakeven_operator.adapters.prometheus_api import OwnPrometheus, PrometheusClient
+from breakeven_operator.cluster.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster

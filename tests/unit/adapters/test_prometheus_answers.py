@@ -10,10 +10,10 @@ import pytest
 
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import EngineSeries
-from breakeven_operator.adapters.prometheus_answers import Present, Watch
-from breakeven_operator.adapters.prometheus_reader import PresentLatencies
+from breakeven_operator.cluster.prometheus_answers import Present, Watch
+from breakeven_operator.cluster.prometheus_reader import PresentLatencies
+from breakeven_operator.observing.fleet_query import SIBLINGS, STAT
 from breakeven_operator.ports import MetricsError, PrometheusAccess
-from breakeven_operator.reconcile.fleet_query import SIBLINGS, STAT
 from breakeven_operator.resources import SpeculativeService
 from fakes.fleet_world import SERVICE
 from fakes.manual_clock import FakeClock

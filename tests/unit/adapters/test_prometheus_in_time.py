@@ -18,7 +18,7 @@ import pytest
 
 from breakeven.cli.prometheus_options import OPTION_NAMES, AskedPrometheus
 from breakeven.errors import BreakevenError
-from breakeven_operator.adapters.prometheus_api import OF_SERVER_AT_A_TIME, PrometheusClient
+from breakeven_operator.cluster.prometheus_api import OF_SERVER_AT_A_TIME, PrometheusClient
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from breakeven_operator.adapters.prometheus_api import OwnPrometheus, PrometheusClient
+from breakeven_operator.cluster.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock

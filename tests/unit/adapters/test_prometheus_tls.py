@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.cluster.prometheus_api import PrometheusClient
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster

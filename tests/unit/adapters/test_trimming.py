@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.adapters.api_json import trimmed
+from breakeven_operator.cluster.api_json import trimmed
 from breakeven_operator.kinds import DEPLOYMENTS, PODS, RUN_LABEL
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven_operator.adapters.cluster_objects import Interest, ListedObjects
-from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.assembly import SystemClock
+from breakeven_operator.cluster.cluster_objects import Interest, ListedObjects
+from breakeven_operator.cluster.watched_objects import WatchedObjects
 from breakeven_operator.kinds import (
     DEPLOYMENTS,
     FINISHED_LABEL,
@@ -23,6 +22,7 @@ from breakeven_operator.kinds import (
     NamespacedName,
     Ref,
 )
+from breakeven_operator.loop.assembly import SystemClock
 from breakeven_operator.ports import ClusterError
 from fakes.kopf_in_memory import FedObjects
 from fakes.virtual_time import in_virtual_time

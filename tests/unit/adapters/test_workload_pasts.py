@@ -16,10 +16,10 @@ from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
 from breakeven.readers.reading import read_text
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters import workload_pasts
-from breakeven_operator.adapters.workload_pasts import RETRY_S, WorkloadPast, WorkloadPasts
+from breakeven_operator.cluster import workload_pasts
+from breakeven_operator.cluster.workload_pasts import RETRY_S, WorkloadPast, WorkloadPasts
+from breakeven_operator.observing.past_metrics import AWAITED
 from breakeven_operator.ports import MetricsError, PrometheusAccess
-from breakeven_operator.reconcile.past_metrics import AWAITED
 from fakes.manual_clock import FakeClock
 from fakes.past_courses import C1_S, STEP_S, grid_of, lawful, stored
 from fakes.promql_evaluation import evaluate, evaluate_range

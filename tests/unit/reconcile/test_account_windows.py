@@ -17,8 +17,7 @@ from breakeven.profile import LoadPoint
 from breakeven.serving.counted_window import Window
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.barred_arms import suspected
-from breakeven_operator.reconcile.doubts import (
+from breakeven_operator.judging.doubts import (
     AccountRules,
     Drift,
     of_arm,
@@ -30,6 +29,7 @@ from breakeven_operator.reconcile.doubts import (
 )
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MOST_WINDOWS, MemoryStatus, ModelAccount, SeenAcceptance
+from breakeven_operator.rolls.barred_arms import suspected
 from fakes.cases import a_case
 from fakes.fleet_world import SERVICE
 from fakes.lawmodel import ArmLaw, law_model

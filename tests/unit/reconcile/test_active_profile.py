@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven.profile import Profile
+from breakeven_operator.calibration.active_profile import calibrated
 from breakeven_operator.case import FleetReading, ServiceObservation
 from breakeven_operator.kinds import RECALIBRATE_ANNOTATION
-from breakeven_operator.reconcile.active_profile import calibrated
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing

@@ -9,8 +9,8 @@ from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.counted_window import Window
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import RollReading
-from breakeven_operator.reconcile.fleet_query import ARRIVAL_WINDOWS, arrivals_query
-from breakeven_operator.reconcile.roll_metrics import arrivals_of, read_roll
+from breakeven_operator.observing.fleet_query import ARRIVAL_WINDOWS, arrivals_query
+from breakeven_operator.observing.roll_metrics import arrivals_of, read_roll
 from fakes.arrivals import begun, gamma_arrivals, scraped_arrivals
 from fakes.held_series import SeriesStore
 from fakes.promql_evaluation import evaluate_range

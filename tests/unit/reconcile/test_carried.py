@@ -12,8 +12,8 @@ from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.questions import load_of
-from breakeven_operator.reconcile.service import carries, with_carried
+from breakeven_operator.observing.questions import load_of
+from breakeven_operator.reconcile import carries, with_carried
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.step import Calibrated, ProfileEntry
 from fakes.fleet_world import EAGLE, GPU, profile_json

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from breakeven.serving.promql import EngineSeries, Matcher, any_of, quoted
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     block_s,
     fleet_query,
     past_query,
@@ -18,7 +18,7 @@ from breakeven_operator.reconcile.fleet_query import (
     roll_query,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import latency_query
+from breakeven_operator.observing.latency_metrics import latency_query
 from breakeven_operator.workloads.known import NAMING
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\[\\"nrt]|\\x[0-9a-f]{2})*)"')

@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.gates import GATES, gates_of
+from breakeven_operator.judging.gates import GATES, gates_of
 
 ALL = [
     "a person's order",

@@ -9,7 +9,7 @@ import pytest
 from breakeven.planning.outlook import PastRates
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
-from breakeven_operator.reconcile.judge import choose
+from breakeven_operator.judging.judge import choose
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from fakes.cases import a_case

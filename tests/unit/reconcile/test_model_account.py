@@ -18,8 +18,7 @@ from breakeven.planning.observed_load import LiveAcceptance, Load
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.barred_arms import suspected
-from breakeven_operator.reconcile.doubts import (
+from breakeven_operator.judging.doubts import (
     AccountRules,
     Drift,
     aspects,
@@ -30,8 +29,9 @@ from breakeven_operator.reconcile.doubts import (
     measured_speedup,
     survival,
 )
-from breakeven_operator.reconcile.gates import refuse_suspect
+from breakeven_operator.judging.gates import refuse_suspect
 from breakeven_operator.resources.memorystatus import AccountWindow, LiveEvidence, MemoryStatus, ModelAccount
+from breakeven_operator.rolls.barred_arms import suspected
 from breakeven_operator.step import Doubt
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from breakeven_operator.reconcile.fleet_query import SAMPLED
-from breakeven_operator.reconcile.roll_metrics import NamesakePod, RolledPods
+from breakeven_operator.observing.fleet_query import SAMPLED
+from breakeven_operator.observing.roll_metrics import NamesakePod, RolledPods
 
 NAN = math.nan
 # Ten samples a minute apart; the roll begins between the fourth and the fifth.

@@ -14,7 +14,7 @@ from breakeven.profile import LoadPoint
 from breakeven.reasons import Reason
 from breakeven_operator.case import Latencies
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.objectives import (
+from breakeven_operator.observing.objectives import (
     measured,
     objectives_aspect,
     objectives_message,

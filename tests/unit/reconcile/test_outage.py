@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.reconcile.gates import outage_allowed
+from breakeven_operator.judging.gates import outage_allowed
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 

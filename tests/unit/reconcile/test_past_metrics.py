@@ -10,7 +10,7 @@ from breakeven.planning.forecast import forecast
 from breakeven.planning.outlook import PastRates
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven_operator.case import LoadOwner, PastLoads, PastReading
-from breakeven_operator.reconcile.past_metrics import past_of, read_past
+from breakeven_operator.observing.past_metrics import past_of, read_past
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 KEY = LoadOwner("llm", "chat", "chat-model")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.estimate import Estimate
-from breakeven_operator.reconcile.formatting import overruling, pays_now, speedup, with_measured
+from breakeven_operator.outcome.formatting import overruling, pays_now, speedup, with_measured
 from draws import draws
 
 

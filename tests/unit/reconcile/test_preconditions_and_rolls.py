@@ -14,11 +14,9 @@ from breakeven.planning.observed_load import Load
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.judging.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.kinds import PODS
-from breakeven_operator.reconcile.gates import refuse_capacity, refuse_now, scaled_time
-from breakeven_operator.reconcile.questions import policy_of
-from breakeven_operator.reconcile.rollout import deadline_s, undo
-from breakeven_operator.reconcile.under_way import rolls_stopped
+from breakeven_operator.observing.questions import policy_of
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import (
@@ -29,6 +27,8 @@ from breakeven_operator.resources.targetstatus import (
     Target,
 )
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
+from breakeven_operator.rolls.rollout import deadline_s, undo
+from breakeven_operator.rolls.under_way import rolls_stopped
 from breakeven_operator.step import RollCost, RolloutContext, RolloutStep
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe

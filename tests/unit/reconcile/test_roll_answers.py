@@ -6,8 +6,9 @@ import pytest
 
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.promql import EngineSeries
-from breakeven_operator.reconcile.fleet_query import STAT
-from breakeven_operator.reconcile.roll_failures import (
+from breakeven_operator.observing.fleet_query import STAT
+from breakeven_operator.observing.roll_metrics import read_roll
+from breakeven_operator.rolls.roll_failures import (
     ABORTED,
     BRIEF,
     CUT,
@@ -17,7 +18,6 @@ from breakeven_operator.reconcile.roll_failures import (
     failures_query,
     find_answers,
 )
-from breakeven_operator.reconcile.roll_metrics import read_roll
 from unit.reconcile.test_roll_failures import BEGAN, NEW, OLD, ROLLED, STEP_S
 
 SOUND = {SERVED: 300.0, CUT: 30.0, ABORTED: 3.0, BRIEF: 1.0, TOKENS: 60_000.0}

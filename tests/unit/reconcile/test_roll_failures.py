@@ -13,8 +13,9 @@ from breakeven.planning.roll_experiment import Witness
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import ArmRequests, RollReading
-from breakeven_operator.reconcile.fleet_query import STAT
-from breakeven_operator.reconcile.roll_failures import (
+from breakeven_operator.observing.fleet_query import STAT
+from breakeven_operator.observing.roll_metrics import RolledPods, read_roll
+from breakeven_operator.rolls.roll_failures import (
     BEGUN,
     BROKEN,
     FAULTS,
@@ -27,7 +28,6 @@ from breakeven_operator.reconcile.roll_failures import (
     failures_query,
     find_failures,
 )
-from breakeven_operator.reconcile.roll_metrics import RolledPods, read_roll
 
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ROLLED = RolledPods("llm", "chat", "chat-vllm-a", "chat-vllm-b", BEGAN)

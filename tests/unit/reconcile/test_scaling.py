@@ -18,8 +18,8 @@ from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import engine_limits
 from breakeven_operator.case import FleetNeed, Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.questions import seen_of
-from breakeven_operator.reconcile.scaling import capacity_status, fleet_need
+from breakeven_operator.judging.scaling import capacity_status, fleet_need
+from breakeven_operator.observing.questions import seen_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.updatepolicy import PRODUCTION

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven_operator.reconcile.action_plan import Worth, worth_writing
-from breakeven_operator.reconcile.formatting import break_even, figure, pays_until, ratio, speedup
-from breakeven_operator.reconcile.formatting import pays as pays_of
+from breakeven_operator.outcome.action_plan import Worth, worth_writing
+from breakeven_operator.outcome.formatting import break_even, figure, pays_until, ratio, speedup
+from breakeven_operator.outcome.formatting import pays as pays_of
 from breakeven_operator.resources.meta import Aspect, Condition, ConditionStatus, merge
 from fakes.notes import notes_of
 

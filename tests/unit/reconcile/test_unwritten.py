@@ -6,9 +6,9 @@ import copy
 
 import pytest
 
+from breakeven_operator.loop.service_decisions import UnwrittenMemory, with_unwritten
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.service_decisions import UnwrittenMemory, with_unwritten
 from fakes.fleet_world import SERVICE
 from fakes.notes import notes_of
 

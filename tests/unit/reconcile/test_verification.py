@@ -18,13 +18,13 @@ from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
 from breakeven.profile import Conditions, Profile
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven_operator.case import RollReading
-from breakeven_operator.reconcile.fleet_query import SAMPLED, STAT
-from breakeven_operator.reconcile.roll_evidence import CONFIDENCE, RollEvidence, outcome, so_far
-from breakeven_operator.reconcile.roll_metrics import RolledPods, both_arms, read_roll
-from breakeven_operator.reconcile.under_way import verify
+from breakeven_operator.observing.fleet_query import SAMPLED, STAT
+from breakeven_operator.observing.roll_metrics import RolledPods, both_arms, read_roll
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import PRODUCTION
+from breakeven_operator.rolls.roll_evidence import CONFIDENCE, RollEvidence, outcome, so_far
+from breakeven_operator.rolls.under_way import verify
 from breakeven_operator.step import RolloutContext, settled
 from draws import draws
 from fakes.fleet_world import EAGLE, FleetWorld, profile_json

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven_operator.actions import Apply, Create, Delete
-from breakeven_operator.adapters.snapshot import InvalidService, Snapshot
+from breakeven_operator.cluster.snapshot import InvalidService, Snapshot
 from breakeven_operator.kinds import DEPLOYMENTS, SERVICES, STATEFULSETS, WATCHED_LABEL, Ref, Resource
+from breakeven_operator.loop.watching import Watched, watched
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.settings import WatchSettings
-from breakeven_operator.watching import Watched, watched
 
 SETTINGS = WatchSettings({"methods": [{"name": "ngram", "method": "ngram"}]}, most=4, most_per_namespace=2)
 

@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.estimate import Estimate
 from breakeven.serving.counted_window import Window
-from breakeven_operator.reconcile.worth import gpu_need, inflight_time, request_time, time_text, worth_of
+from breakeven_operator.outcome.worth import gpu_need, inflight_time, request_time, time_text, worth_of
 from breakeven_operator.resources.memorystatus import InflightTime
 from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus, ServiceWorkings
 from fakes.played_worlds import after_a_measured_roll

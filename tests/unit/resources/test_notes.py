@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from breakeven_operator.outcome.action_plan import Worth, worth_writing
 from breakeven_operator.packed import joined, pack, split, unpack, whole
-from breakeven_operator.reconcile.action_plan import Worth, worth_writing
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.schema import DEFINITIONS, structural
 from breakeven_operator.resources.servicestatus import NOTED, CapacityStatus, SpeculativeServiceStatus

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.adapters.api_json import problem_of, read_object, trimmed
 from breakeven_operator.calibration.podcopy import NotCopyableError, check_alone
+from breakeven_operator.cluster.api_json import problem_of, read_object, trimmed
 from breakeven_operator.kinds import LEADER_WORKER_SETS
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET

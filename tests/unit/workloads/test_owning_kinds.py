@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.adapters.api_json import UNREADABLE, problem_of, read_object
-from breakeven_operator.adapters.observer import joined_targets
+from breakeven_operator.cluster.api_json import UNREADABLE, problem_of, read_object
+from breakeven_operator.cluster.observer import joined_targets
 from breakeven_operator.kinds import DEPLOYMENTS, INFERENCE_SERVICES, LEADER_WORKER_SETS, LLM_SERVICES, Ref
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.known import kind_of, made_of
