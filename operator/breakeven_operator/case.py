@@ -41,7 +41,7 @@ from breakeven_operator.resources.servicestatus import (
     ObjectiveStatus,
 )
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
-from breakeven_operator.step import Calibrated, ProfileEntry, RollCost, RolloutContext, RolloutStep, settled
+from breakeven_operator.step import Calibrated, ProfileEntry, RolloutContext, RolloutStep, settled
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
@@ -68,7 +68,10 @@ class PodReading:
 
 
 class SeriesOwner(NamedTuple):
-    """Whose series it is, by its labels; empty if a label is missing."""
+    """Whose series it is, by its labels; empty if a label is missing.
+
+    In place of `pod`, latencies have what siblings share of their names, and past loads a `Workload.title`.
+    """
 
     namespace: str
     pod: str
@@ -161,14 +164,6 @@ class Live:
         )
 
 
-class LoadOwner(NamedTuple):
-    """Whose load it is, by the labels of the series; `workload` is a `Workload.title`."""
-
-    namespace: str
-    workload: str
-    model_name: str
-
-
 @dataclass(frozen=True, slots=True)
 class PastReading:
     """The rates of one query of the past, per replica, by service; or why there are none.
@@ -176,7 +171,7 @@ class PastReading:
     `awaited` has the namespaces about which the first answer, or its failure, is still to come.
     """
 
-    rates: Mapping[LoadOwner, PastRates] = field(default_factory=dict)
+    rates: Mapping[SeriesOwner, PastRates] = field(default_factory=dict)
     error: str | None = None
     awaited: frozenset[str] = frozenset()
 
@@ -258,19 +253,11 @@ class LaterReading:
     error: str | None = None
 
 
-class LatencyOwner(NamedTuple):
-    """Whose latencies they are: siblings, by what their names share, under one model name."""
-
-    namespace: str
-    siblings: str
-    model_name: str
-
-
 @dataclass(frozen=True, slots=True)
 class LatencyReading:
     """Requests by figure (e2e, ttft, tpot) and upper edge (s), by owner; or the line why Prometheus gave no usable answer."""
 
-    counts: Mapping[LatencyOwner, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
+    counts: Mapping[SeriesOwner, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -418,7 +405,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ServiceObservation:
-    """One service's surroundings; answers of Prometheus are None if it was not asked.
+    """One service's surroundings, and settings of the operator for it; answers of Prometheus are None if it was not asked.
 
     Attributes:
         workload: the target; None if there is none.
@@ -431,6 +418,9 @@ class ServiceObservation:
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
         target_problem: why the target's object could not be read; None if it could, or there is none.
+        status_refresh_s: how often figures of a status are renewed.
+        may_roll: whether the fleet's number of rolls at a time allows another one.
+        gpu_price_per_hour: price of a GPU; a status says no money without one.
     """
 
     workload: Workload | None
@@ -450,15 +440,6 @@ class ServiceObservation:
     failures: Sequence[RefusedWrite] = ()
     target_problem: str | None = None
     timing: Timing = PRODUCTION
-
-
-@dataclass(frozen=True, slots=True)
-class CycleLimits:
-    """The operator's own settings that decisions use: how often figures of a status are renewed, and what a GPU costs.
-
-    `may_roll` is whether the fleet's number of rolls at a time allows another one. Without a price a status says no money.
-    """
-
     status_refresh_s: float = 60.0
     may_roll: bool = True
     gpu_price_per_hour: float | None = None
@@ -525,11 +506,10 @@ class Case:
         return self.need is not None and self.need.scaled_by is not None
 
     @property
-    def roll_cost(self) -> RollCost:
-        """Each replica is away for one start-up, however many batches a roll has: more of them take fewer at a time."""
+    def away_share(self) -> float:
+        """Share of the replicas that a roll takes away at a time: each is away for one start-up, however many batches it has."""
         target = self.workload
-        away = min(target.max_unavailable / target.desired, 1.0) if target.desired else 0.0
-        return RollCost(self.context.startup_s, away)
+        return min(target.max_unavailable / target.desired, 1.0) if target.desired else 0.0
 
     def after(self, step: RolloutStep) -> Case:
         """The same once a step of the change under way is made."""

@@ -21,9 +21,8 @@ from breakeven_operator.case import (
     SWITCH,
     Case,
     CycleFacts,
-    CycleLimits,
     Live,
-    LoadOwner,
+    SeriesOwner,
     ServiceObservation,
     Verdict,
 )
@@ -56,14 +55,12 @@ from breakeven_operator.workloads.target import Refusal, refuse_rolls, refuse_ta
 from breakeven_operator.workloads.workload import Workload
 
 
-def reconcile(
-    service: SpeculativeService, observation: ServiceObservation, limits: CycleLimits, now: datetime
-) -> ServiceOutcome:
+def reconcile(service: SpeculativeService, observation: ServiceObservation, now: datetime) -> ServiceOutcome:
     """Decide about one service."""
     workload = observation.workload
     refusal = refusal_of(service, observation)
     if refusal is not None or workload is None or workload.engine is None or workload.identity is None:
-        return refused(service, observation, refusal, limits, now)
+        return refused(service, observation, refusal, now)
 
     case, evidence = read_case(service, observation, workload, now)
     step = go_on(case.service, case.context, evidence, observation)
@@ -85,7 +82,7 @@ def reconcile(
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
         begun = roll_begun(case, step, evidence, verdict)
         waits = of_annotation(observation.failures, now, begun.write)
-        refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, limits.may_roll, waits))
+        refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, observation.may_roll, waits))
         step, verdict = (begun, verdict) if refused_by is None else (step, refused_by)
     memory = step.memory.replace(recalibrate=case.calibrated.recalibrate, target_uid=workload.ref.uid)
     memory = note_writers(memory, workload, writing=step.write is not None)
@@ -101,7 +98,7 @@ def reconcile(
         case=case,
         failures=still_wanted(observation.failures, step, case.calibrated, now),
     )
-    return outcome_of(cycle, observation.written, limits)
+    return outcome_of(cycle, observation)
 
 
 def read_case(
@@ -181,7 +178,7 @@ def _present(
         live = replace(live, figures=replace(figures, arrivals=arrivals))
     # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is its makers' workload.
     grammar = "" if workload.kind.pod_name else workload_of(next((pod.name for pod in watched.serving), ""))
-    key = LoadOwner(namespace, grammar or workload.title, model_name)
+    key = SeriesOwner(namespace, grammar or workload.title, model_name)
     past = past_of(observation.past, key, service.spec.update_policy)
     if past.awaited and live.usable:
         # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
@@ -205,7 +202,6 @@ def refused(
     service: SpeculativeService,
     observation: ServiceObservation,
     refusal: Refusal | None,
-    limits: CycleLimits,
     now: datetime,
 ) -> ServiceOutcome:
     """A target that cannot be looked at: say why; a calibration that runs is not ours to judge here.
@@ -226,7 +222,7 @@ def refused(
         timing=observation.timing,
         failures=tuple(observation.failures),
     )
-    return outcome_of(cycle, observation.written, limits)
+    return outcome_of(cycle, observation)
 
 
 def _while_refused(

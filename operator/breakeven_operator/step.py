@@ -111,14 +111,6 @@ class RolloutStep:
 
 
 @dataclass(frozen=True, slots=True)
-class RollCost:
-    """Start-up time of a replica (None if no start was ever measured), and the share of the replicas away at a time."""
-
-    seconds: float | None = None
-    away_share: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class RolloutContext:
     """Facts by which a change of arm is judged.
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from breakeven.cli import root
 from breakeven.serving.promql import EngineSeries
-from breakeven_operator.case import LatencyOwner, LoadOwner, SeriesOwner
+from breakeven_operator.case import SeriesOwner
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import (
     fleet_query,
@@ -161,7 +161,7 @@ def test_sums_latencies_past_and_blocks_count_each_engine_once(address):
     buckets = read_latencies(
         asked(address, latency_query([NamespacedName("llm", "chat")], EngineSeries(), WINDOW_S))
     )
-    assert buckets.counts[LatencyOwner("llm", siblings, "chat")]["e2e"][2.5] == pytest.approx(
+    assert buckets.counts[SeriesOwner("llm", siblings, "chat")]["e2e"][2.5] == pytest.approx(
         7 * RPS * WINDOW_S, rel=0.03
     )
     blocks = read_roll(past_asked(address, roll_query(rolled, EngineSeries(), 300, 60)))
@@ -175,10 +175,10 @@ def test_the_past_counts_engines_once_and_requests_that_clients_gave_up(address)
     past = read_past(past_asked(address, past_query(["llm"], EngineSeries(), 600, 300))).rates
     queue = 1 / 100
     # Seven engines of four pods.
-    assert past[LoadOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(
+    assert past[SeriesOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(
         7 * (RPS + queue) / 4, rel=0.03
     )
-    assert past[LoadOwner("llm", "Deployment gone", "chat")].rps[-1] == pytest.approx(RPS + queue, rel=0.03)
+    assert past[SeriesOwner("llm", "Deployment gone", "chat")].rps[-1] == pytest.approx(RPS + queue, rel=0.03)
 
 
 @pytest.mark.parametrize("model", ["chat", "renamed"])

@@ -476,7 +476,7 @@ class FleetWorld:
         shown = {ref: self.cluster.shown(key) for ref, key in keys.items() if key in self.cluster.objects}
         return observe(
             KINDS[self.kind],
-            joined_targets([asked], shown).found[asked],
+            joined_targets([asked], shown)[0][asked],
             NearbyObjects(
                 makers,
                 self.cluster.of(PODS),

@@ -35,13 +35,13 @@ class Decisions:
         self.memories: list[MemoryStatus | None] = []
         self.times: list[datetime] = []
 
-        def counted(service, observation, limits, now):
+        def counted(service, observation, now):
             self.made[service.metadata.name] += 1
             self.order.append(service.metadata.name)
             self.memories.append(service.status.memory)
             self.times.append(now)
             world.clock.advance(took_s)
-            return reconcile(service, observation, limits, now)
+            return reconcile(service, observation, now)
 
         monkeypatch.setattr("breakeven_operator.loop.service_decisions.reconcile", counted)
 

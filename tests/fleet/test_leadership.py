@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from breakeven_operator.cluster.lease import Lease, LeaseIdentity
 from breakeven_operator.kinds import LEASES, NamespacedName
 from breakeven_operator.loop.cycle_log import CycleReport
-from breakeven_operator.loop.pace.loop import Loop
+from breakeven_operator.loop.pace import Loop
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry

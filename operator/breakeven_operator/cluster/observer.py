@@ -14,7 +14,7 @@ from breakeven.serving.rolling import mounted_claims
 from breakeven_operator.cluster.api_json import problem_of
 from breakeven_operator.cluster.cluster_objects import ClusterObjects, Interest, by_service
 from breakeven_operator.cluster.prometheus_reader import PrometheusReader
-from breakeven_operator.cluster.snapshot import Legible, Scope, ServiceReader, Snapshot
+from breakeven_operator.cluster.snapshot import Legible, Scope, ServiceReader, Snapshot, claims_of
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
@@ -65,22 +65,6 @@ _AT_A_TIME = 8
 _SILENT_S = 5.0
 _AGAIN_S = 10.0
 _MOST_PER_CYCLE = 8
-
-
-class _Targets(NamedTuple):
-    """The targets.
-
-    Attributes:
-        found: targets that exist, and what their controllers may have made of them.
-        makers: of their pods.
-        unread: targets of kinds that cannot be read, and why.
-        annotated: workloads whose annotation asks for a service.
-    """
-
-    found: dict[Ref, Manifest]
-    makers: list[Manifest]
-    unread: dict[Ref, str]
-    annotated: dict[Ref, Manifest]
 
 
 class Observer:
@@ -139,12 +123,13 @@ class Observer:
 
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
-        known = self._reader.read(manifests)
+        services, invalid = self._reader.read(manifests)
         # Where there is no service at all, a run that names one must hear of it.
         if not manifests and not await self._objects.read(RUNS):
             await self._answers.ask_nothing()
-            return Snapshot(annotated=(await self._targets(self._interest((), ()))).annotated)
-        interest = self._interest(manifests, known.services)
+            *_, annotated = await self._targets(self._interest((), ()))
+            return Snapshot(annotated=annotated)
+        interest = self._interest(manifests, services)
         read = await asyncio.gather(
             self._targets(interest),
             self._objects.read(PODS, interest),
@@ -157,21 +142,21 @@ class Observer:
         # Thousands of pods that have ended may stand beside a few that run, and answer no query.
         living = [pod for pod in pods if not is_finished(pod)]
         busy = sorted({run["metadata"]["namespace"] for run in runs})
-        targets, unmade = await self._foreign.completed(known.services, pods, makers, targets)
+        targets, unmade = await self._foreign.completed(services, pods, makers, targets)
         readable = {ref: one for ref, one in targets.items() if problem_of(one) is None}
         # Only the pods of targets and of calibrations are asked about.
         ours = _owners_of_pods(readable.values(), makers, jobs)
         awaited = (pod for pod in living if owner_uid(pod) in ours)
         said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
-            self._answers.read(known.services, _by_namespace(living), soon=soon),
+            self._answers.read(services, _by_namespace(living), soon=soon),
             self._around(busy, _mounting(readable)),
             self._warnings.read(awaited, _lacking_pods(readable, makers)),
         )
         return replace(
             said,
-            services=known.services,
+            services=services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
-            invalid=known.invalid,
+            invalid=invalid,
             targets=readable,
             unreadable_targets={
                 **unread,
@@ -186,7 +171,7 @@ class Observer:
                 namespace: frozenset(pod["metadata"]["name"] for pod in found)
                 for namespace, found in in_namespaces.items()
             },
-            claims=known.claims,
+            claims=claims_of(services),
             jobs=_by_namespace(jobs),
             cron_jobs={NamespacedName.of(c): c for c in crons},
             runs=runs,
@@ -223,7 +208,10 @@ class Observer:
             self._scope.annotated,
         )
 
-    async def _targets(self, interest: Interest) -> _Targets:
+    async def _targets(
+        self, interest: Interest
+    ) -> tuple[dict[Ref, Manifest], list[Manifest], dict[Ref, str], dict[Ref, Manifest]]:
+        """Targets that exist, makers of their pods, targets of kinds that cannot be read and why, and workloads that ask for a service."""
         # A kind at which no service points needs no right to be read.
         pointed_at = {target.resource for target in interest.targets}
         makers = {maker for kind in pointed_at for maker in kind_at(kind).makers}
@@ -234,7 +222,7 @@ class Observer:
         unread = {ref: why for ref in interest.targets if isinstance(why := found.get(ref.resource), str)}
         read = {kind: objects for kind, objects in found.items() if not isinstance(objects, str)}
         objects = {Ref(kind, *NamespacedName.of(one)): one for kind, many in read.items() for one in many}
-        return _Targets(
+        return (
             {ref: one for ref, one in objects.items() if ref in interest.targets},
             [one for kind in makers for one in read.get(kind, ())],
             unread,
@@ -341,14 +329,9 @@ def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
     }
 
 
-class JoinedTargets(NamedTuple):
-    """Targets with what was made of them; others of which nothing was made, or nothing that can be read, and why."""
-
-    found: dict[Ref, Manifest]
-    unread: dict[Ref, str]
-
-
-def joined_targets(asked: Iterable[Ref], objects: Mapping[Ref, Manifest]) -> JoinedTargets:
+def joined_targets(
+    asked: Iterable[Ref], objects: Mapping[Ref, Manifest]
+) -> tuple[dict[Ref, Manifest], dict[Ref, str]]:
     """The targets at which services point, out of all objects that were read: targets, and what may have been made of them."""
     found: dict[Ref, Manifest] = {}
     unread: dict[Ref, str] = {}
@@ -364,7 +347,7 @@ def joined_targets(asked: Iterable[Ref], objects: Mapping[Ref, Manifest]) -> Joi
                 continue
             one = joined
         found[ref] = one
-    return JoinedTargets(found, unread)
+    return found, unread
 
 
 def _is_incomplete(ref: Ref, manifest: Manifest) -> bool:
@@ -394,7 +377,7 @@ class ForeignTargets:
         pods: Sequence[Manifest],
         makers: Sequence[Manifest],
         known: Mapping[Ref, Manifest],
-    ) -> JoinedTargets:
+    ) -> tuple[dict[Ref, Manifest], dict[Ref, str]]:
         """All targets that were read, or that pods show; a target whose pod cannot be read keeps its former template.
 
         A target without a template has the template of its newest pod, and without a pod is none.
@@ -410,7 +393,7 @@ class ForeignTargets:
         seen = {
             ref: _with_template(known[ref], one) if ref in known else one for ref, one in assembled.items()
         }
-        return JoinedTargets(whole | seen, unread)
+        return whole | seen, unread
 
     async def _shows(self, ref: Ref, owned: OwnedPods) -> Manifest | None:
         """The newest pod with all its fields; the one before while it cannot be read."""

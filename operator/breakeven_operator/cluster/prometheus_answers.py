@@ -17,12 +17,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from breakeven.phrases import duration_text
 from breakeven.planning.outlook import PastRates
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher
-from breakeven_operator.case import FleetReading, LoadOwner, PastReading
+from breakeven_operator.case import FleetReading, PastReading, SeriesOwner
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import fleet_query, past_query, past_step_s, sums_query
 from breakeven_operator.observing.live_metrics import read_fleet
@@ -153,13 +153,6 @@ class Answer(Generic[Subjects, Reading]):
     asked_s: float
 
 
-class Said(NamedTuple, Generic[Reading]):
-    """The result of a query, and whether it was empty."""
-
-    reading: Reading
-    empty: bool
-
-
 class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
     """One kind of question, and its newest answers, one per Watch; a failure is an answer too.
 
@@ -181,8 +174,8 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
         self._answers: dict[Watch, Answer[Subjects, Reading]] = {}
 
     @abstractmethod
-    async def _ask(self, source: PrometheusAccess, watch: Watch, subjects: Subjects) -> Said[Reading]:
-        """Put the question to a Prometheus.
+    async def _ask(self, source: PrometheusAccess, watch: Watch, subjects: Subjects) -> tuple[Reading, bool]:
+        """Put the question to a Prometheus: its answer, and whether that is empty.
 
         Raises:
             MetricsError, ValueError: there is no usable answer.
@@ -224,8 +217,8 @@ class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
     async def _put(self, source: PrometheusAccess, watch: Watch, subjects: Subjects) -> None:
         asked_s = self._clock.monotonic()
         try:
-            said = await self._ask(source, watch, subjects)
-            reading, outcome = said.reading, "empty" if said.empty else "ok"
+            reading, empty = await self._ask(source, watch, subjects)
+            outcome = "empty" if empty else "ok"
         except (MetricsError, ValueError) as error:
             reading, outcome = self._without(str(error)), "error"
         except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' services go on
@@ -348,7 +341,7 @@ class History:
     async def _ask(self, lookback: Lookback, services: Mapping[str, int]) -> None:
         namespaces = frozenset(services)
         try:
-            rates: dict[LoadOwner, PastRates] = {}
+            rates: dict[SeriesOwner, PastRates] = {}
             for part in parted(services, _SERVICES_PER_QUERY):
                 promql = past_query(part, lookback.engines, lookback.lookback_s, lookback.step_s)
                 rates |= read_past(await self._metrics.query_past(lookback.source, promql)).rates
@@ -416,11 +409,11 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
 class FleetAnswers(PrometheusAnswers[Subjects, FleetReading]):
     """Answers about fleets, each put together from those to one or several queries."""
 
-    async def _read(self, source: PrometheusAccess, queries: Iterable[str]) -> Said[FleetReading]:
+    async def _read(self, source: PrometheusAccess, queries: Iterable[str]) -> tuple[FleetReading, bool]:
         # One after another, because two answers at a time would be in memory at a time.
         readings = [read_fleet(await self._metrics.query(source, promql)) for promql in queries]
         whole = functools.reduce(_together, readings, FleetReading({}, frozenset()))
-        return Said(whole, not whole.pods)
+        return whole, not whole.pods
 
     def _without(self, error: str) -> FleetReading:
         return FleetReading({}, frozenset(), error)
@@ -461,7 +454,7 @@ class Present(FleetAnswers[Mapping[str, int]]):
 
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, namespaces: Mapping[str, int]
-    ) -> Said[FleetReading]:
+    ) -> tuple[FleetReading, bool]:
         return await self._read(source, self._promql(watch, namespaces))
 
     def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:

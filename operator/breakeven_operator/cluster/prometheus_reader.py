@@ -14,7 +14,6 @@ from breakeven_operator.case import (
     ArmRequests,
     FirstAnswer,
     FleetReading,
-    LatencyOwner,
     LatencyReading,
     LaterReading,
     RollAnswer,
@@ -31,7 +30,6 @@ from breakeven_operator.cluster.prometheus_answers import (
     Present,
     PresentSums,
     PrometheusAnswers,
-    Said,
     ServiceQueries,
     Watch,
     parted,
@@ -319,7 +317,7 @@ class PresentPods(FleetAnswers[Wanted]):
             if now_s - answer.asked_s <= watch.staleness_s
         }
 
-    async def _ask(self, source: PrometheusAccess, watch: Watch, wanted: Wanted) -> Said[FleetReading]:
+    async def _ask(self, source: PrometheusAccess, watch: Watch, wanted: Wanted) -> tuple[FleetReading, bool]:
         return await self._read(source, _promql(watch, wanted))
 
 
@@ -352,13 +350,13 @@ class PresentArrivals(PrometheusAnswers[frozenset[NamespacedName], RollReading])
 
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, targets: frozenset[NamespacedName]
-    ) -> Said[RollReading]:
+    ) -> tuple[RollReading, bool]:
         pods: dict[SeriesOwner, Mapping[str, FloatArray]] = {}
         for part in parted(dict.fromkeys(targets, 1), _ARRIVALS_PER_QUERY):
             promql = arrivals_query(part, watch.engines, watch.window_s)
             # One answer at a time is read: all of a large fleet at once would keep the loop from everything else.
             pods |= read_roll(await self._metrics.query_past(source, promql)).pods
-        return Said(RollReading(pods=pods), not pods)
+        return RollReading(pods=pods), not pods
 
     def _without(self, error: str) -> RollReading:
         return RollReading(error=error)
@@ -391,12 +389,12 @@ class PresentLatencies(PrometheusAnswers[frozenset[NamespacedName], LatencyReadi
 
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, targets: frozenset[NamespacedName]
-    ) -> Said[LatencyReading]:
-        counts: dict[LatencyOwner, Mapping[str, Mapping[float, float]]] = {}
+    ) -> tuple[LatencyReading, bool]:
+        counts: dict[SeriesOwner, Mapping[str, Mapping[float, float]]] = {}
         for part in parted(dict.fromkeys(targets, 1), _LATENCIES_PER_QUERY):
             promql = latency_query(part, watch.engines, watch.window_s)
             counts |= read_latencies(await self._metrics.query(source, promql)).counts
-        return Said(LatencyReading(counts), not counts)
+        return LatencyReading(counts), not counts
 
     def _without(self, error: str) -> LatencyReading:
         return LatencyReading(error=error)
@@ -428,7 +426,7 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
 
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, targets: frozenset[RolledTarget]
-    ) -> Said[RollAnswer]:
+    ) -> tuple[RollAnswer, bool]:
         started = min(target.started for target in targets)
         since_s = (self._clock.now() - started).total_seconds() + _WINDOWS_BEFORE * watch.window_s
         names = [(target.namespace, target.deployment) for target in targets]
@@ -441,7 +439,7 @@ class RollBlocks(PrometheusAnswers[frozenset[RolledTarget], RollAnswer]):
         except MetricsError as error:
             # Latencies are judged without failures, and a note says that failures are missing.
             failures = RollReading(error=str(error))
-        return Said(RollAnswer(reading, failures), not reading.pods)
+        return RollAnswer(reading, failures), not reading.pods
 
     def _without(self, error: str) -> RollAnswer:
         return RollAnswer(RollReading(error=error), RollReading(error=error))
@@ -464,12 +462,12 @@ class LaterFailures(PrometheusAnswers[frozenset[NamespacedName], LaterReading]):
 
     async def _ask(
         self, source: PrometheusAccess, watch: Watch, targets: frozenset[NamespacedName]
-    ) -> Said[LaterReading]:
+    ) -> tuple[LaterReading, bool]:
         found: dict[NamespacedName, ArmRequests] = {}
         for part in parted(dict.fromkeys(targets, 1), _ROLLED_PER_QUERY):
             promql = later_query(part, watch.engines, GIVE_UP_WINDOWS * watch.window_s)
             found |= read_later(await self._metrics.query(source, promql)).requests
-        return Said(LaterReading(found), not found)
+        return LaterReading(found), not found
 
     def _without(self, error: str) -> LaterReading:
         return LaterReading(error=error)

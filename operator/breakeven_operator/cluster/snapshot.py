@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -139,19 +139,12 @@ class Scope(NamedTuple):
     annotated: bool = False
 
 
-class ReadServices(NamedTuple):
-    """The services that can be acted upon, and services that break a rule, which an older CRD let through."""
-
-    services: tuple[SpeculativeService, ...]
-    invalid: tuple[InvalidService, ...]
-
-    @property
-    def claims(self) -> dict[Ref, list[Claim]]:
-        """Claims of services on targets, by target."""
-        found: dict[Ref, list[Claim]] = defaultdict(list)
-        for service in self.services:
-            found[target_of(service)].append(Claim.of(service))
-        return found
+def claims_of(services: Iterable[SpeculativeService]) -> dict[Ref, list[Claim]]:
+    """Claims of services on targets, by target."""
+    found: dict[Ref, list[Claim]] = defaultdict(list)
+    for service in services:
+        found[target_of(service)].append(Claim.of(service))
+    return found
 
 
 class ServiceReader:
@@ -161,8 +154,10 @@ class ServiceReader:
         self._scope = scope
         self._known: dict[str, SpeculativeService] = {}
 
-    def read(self, manifests: Sequence[Manifest]) -> ReadServices:
-        """The services among these objects."""
+    def read(
+        self, manifests: Sequence[Manifest]
+    ) -> tuple[tuple[SpeculativeService, ...], tuple[InvalidService, ...]]:
+        """The services among these objects, and those that break a rule, which an older CRD let through."""
         parsed: dict[str, SpeculativeService] = {}
         invalid = []
         for manifest in manifests:
@@ -172,7 +167,7 @@ class ServiceReader:
             else:
                 invalid.append(InvalidService(manifest, read))
         self._known = parsed
-        return ReadServices(tuple(parsed.values()), tuple(invalid))
+        return tuple(parsed.values()), tuple(invalid)
 
     def _parsed(self, manifest: Manifest) -> SpeculativeService | str:
         meta = manifest["metadata"]

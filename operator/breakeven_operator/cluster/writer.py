@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.actions import (
@@ -49,14 +49,6 @@ _NOTE_LENGTH = 1024
 # The same word about the same object is one Event for so long, and its count is renewed at most so often.
 _SERIES = timedelta(minutes=30)
 _RENEWAL = timedelta(minutes=5)
-
-
-class SaidEvent(NamedTuple):
-    """Key of an Event that is counted up when it comes again, not recorded a second time."""
-
-    subject: str
-    reason: str
-    about: str
 
 
 @dataclass(slots=True)
@@ -132,8 +124,8 @@ class Writer:
         self._objects = objects
         self._may_act = may_act
         self._reporter = reporter
-        # Events that count up, and a digit that tells two of one microsecond apart.
-        self._told: dict[SaidEvent, _Told] = {}
+        # Events that count up, by subject, reason and what they are about, and a digit that tells two of one microsecond apart.
+        self._told: dict[tuple[str, str, str], _Told] = {}
         self._serial = itertools.count()
         self.failures = RefusedWrites()
 
@@ -275,7 +267,7 @@ class Writer:
     async def _emit(self, action: EmitEvent) -> None:
         now = self._clock.now()
         self._told = {key: told for key, told in self._told.items() if now - told.last < _SERIES}
-        key = SaidEvent(str(action.ref), action.reason, action.about)
+        key = (str(action.ref), action.reason, action.about)
         if action.throttled and key in self._told:
             await self._count(action.ref, key, now)
             return
@@ -305,7 +297,7 @@ class Writer:
         uid = str((answer["metadata"] or {}).get("uid", ""))
         self._told[key] = _Told(name, uid, 1, now, now)
 
-    async def _count(self, ref: Ref, key: SaidEvent, now: datetime) -> None:
+    async def _count(self, ref: Ref, key: tuple[str, str, str], now: datetime) -> None:
         """Say it once more by the Event that says it already."""
         told = self._told[key]
         told.count += 1
@@ -324,7 +316,7 @@ class Writer:
         except ClusterError as error:
             # The Event is gone, or patching is not allowed: the next time it is recorded as new.
             self._told.pop(key, None)
-            _LOG.info("event %s on %s not counted: %s", key.reason, ref, error)
+            _LOG.info("event %s on %s not counted: %s", key[1], ref, error)
 
 
 def _event_time(now: datetime) -> str:

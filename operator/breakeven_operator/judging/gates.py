@@ -146,8 +146,8 @@ def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations 
     `evaluations` come before the profile.
     """
     policy, workload, figures = case.spec.update_policy, case.workload, case.live.figures
-    left, outage = workload.desired - workload.max_unavailable, outage_allowed(policy, case.now)
-    if workload.max_unavailable == 0 or outage.now:
+    left, no_outage = workload.desired - workload.max_unavailable, why_no_outage(policy, case.now)
+    if workload.max_unavailable == 0 or no_outage is None:
         return None
     without_loss = workload.kind.without_loss
     advice = f"{without_loss}, or wait for less load"
@@ -155,7 +155,7 @@ def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations 
         return Refusal(
             ClusterReason.OUTAGE_NOT_ALLOWED,
             "the target's strategy takes every pod away at once, so no roll is without an outage at any load: where a GPU is "
-            f"spare, {without_loss}; else {outage.message}",
+            f"spare, {without_loss}; else {no_outage}",
         )
     if figures is None:
         return Refusal(ClusterReason.INSUFFICIENT_CAPACITY, f"the load is not known; {advice}")
@@ -188,32 +188,22 @@ _DAYS = tuple(Weekday)
 _WEEK = 7
 
 
-class Allowed(NamedTuple):
-    """Whether an outage is allowed, and what is said if it is not."""
-
-    now: bool
-    message: str = ""
-
-
-def outage_allowed(policy: UpdatePolicy, now: datetime) -> Allowed:
-    """Whether a roll may begin now that leaves too few pods, or none."""
+def why_no_outage(policy: UpdatePolicy, now: datetime) -> str | None:
+    """What to do before a roll may begin that leaves too few pods, or none; None if it may begin now."""
     if policy.allow_outage is AllowOutage.NEVER:
-        message = (
+        return (
             "allow an outage at a time of your choice (updatePolicy.allowOutage Window, with outageWindows)"
         )
-        return Allowed(False, message)
     starts: list[datetime] = []
     for window in policy.outage_windows:
         try:
             zone = ZoneInfo(window.time_zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            return Allowed(False, f"name a time zone that exists: outageWindows has {window.time_zone!r}")
+            return f"name a time zone that exists: outageWindows has {window.time_zone!r}"
         if _is_within(window, zone, now):
-            return Allowed(True)
+            return None
         starts += (start for start in _starts(window, zone, now, range(_WEEK + 2)) if start > now)
-    return Allowed(
-        False, f"wait for the next window of updatePolicy.outageWindows, {min(starts):%Y-%m-%dT%H:%MZ}"
-    )
+    return f"wait for the next window of updatePolicy.outageWindows, {min(starts):%Y-%m-%dT%H:%MZ}"
 
 
 def _is_within(window: OutageWindow, zone: ZoneInfo, now: datetime) -> bool:

@@ -128,7 +128,7 @@ def choose(
         strain=case.objectives.strain if case.objectives is not None else None,
     )
     arms = case.spec.candidates.arms() if candidates is None else candidates
-    decision = Decisions(profile, arms, policy_of(case.spec, case.roll_cost)).at(
+    decision = Decisions(profile, arms, policy_of(case.spec, case.context.startup_s, case.away_share)).at(
         load,
         _remembered(case, running, advised, replicas),
         case.now.timestamp(),

@@ -27,7 +27,7 @@ from breakeven_operator.observing.questions import as_measured, load_of, policy_
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus
-from breakeven_operator.step import RollCost, RolloutContext
+from breakeven_operator.step import RolloutContext
 from breakeven_operator.workloads.running_arm import RunningArm, pods_by_arm
 from breakeven_operator.workloads.workload import Workload
 
@@ -90,7 +90,7 @@ def _capacities(
     }
     seen = seen_of(memory, arms)
     fits = {fit.arm: fit for fit in profile.arms}
-    slo = policy_of(spec, RollCost()).slo
+    slo = policy_of(spec).slo
     found: dict[Arm, Capacity | None] = {}
     for arm in arms.values():
         if arm not in fits or not fits[arm].measurements:

@@ -20,7 +20,7 @@ from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import Growths
 from breakeven_operator import calibration
-from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyOwner, LatencyReading
+from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyReading, SeriesOwner
 from breakeven_operator.cluster.prometheus_answers import ServiceQueries, Watch
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -302,7 +302,7 @@ def _buckets(
 ) -> Iterator[Hashable]:
     names = {siblings_of(pod["metadata"]["name"]) for pod in pods}
     for siblings, model in sorted(product(names, models)):
-        counts = latencies.counts.get(LatencyOwner(namespace, siblings, model), {})
+        counts = latencies.counts.get(SeriesOwner(namespace, siblings, model), {})
         for figure, edges in counts.items():
             yield figure, tuple(edges.items())
 

@@ -31,7 +31,7 @@ from breakeven_operator.cluster.watched_objects import WatchedObjects
 from breakeven_operator.cluster.writer import DryRun, Writer
 from breakeven_operator.kinds import NamespacedName, Resource
 from breakeven_operator.loop.cycle import Reconciler
-from breakeven_operator.loop.pace.loop import Loop, NoLease
+from breakeven_operator.loop.pace import Loop, NoLease
 from breakeven_operator.ports import Clock, Creator, Fitter, Manifest, PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.health import Health

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from breakeven.errors import InputError
 from breakeven_operator.actions import WriteAnnotation, WriteStatus
-from breakeven_operator.case import CycleLimits, FleetReading, ServiceObservation
+from breakeven_operator.case import FleetReading, ServiceObservation
 from breakeven_operator.cluster.prometheus_answers import ServiceQueries
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import RESUME_ANNOTATION, NamespacedName, service_of
@@ -80,8 +80,8 @@ class ServiceDecisions:
         uid, service = stored.metadata.uid, self.remembered(stored)
         self._hurry(service, now)
         self._look_for_others(stored, now)
-        observation = self._observed(world, service, now)
-        outcome = reconcile(service, observation, self._limits(may_roll=may_roll), now)
+        observation = self._observed(world, service, now, may_roll=may_roll)
+        outcome = reconcile(service, observation, now)
         outcome = replace(outcome, status=sharing(stored.status, outcome.status))
         if not any(isinstance(action, WriteStatus) for action in outcome.plan.actions):
             self._unwritten[uid] = UnwrittenMemory(stored.status.memory, outcome.status.memory)
@@ -96,9 +96,10 @@ class ServiceDecisions:
         if isinstance(refused.action, WriteAnnotation) and item.outcome.otherwise is not None:
             service = service.with_status(item.outcome.otherwise)
             observation = replace(observation, written=item.outcome.status.to_json_object())
-        observation = replace(observation, failures=self._failures.about(service.metadata.uid, now))
+        failures = self._failures.about(service.metadata.uid, now)
+        observation = replace(observation, failures=failures, may_roll=True)
         self._decided[service.metadata.uid] = now
-        outcome = reconcile(service, observation, self._limits(), now)
+        outcome = reconcile(service, observation, now)
         actions = tuple(
             replace(action, resource_version=None) if isinstance(action, WriteStatus) else action
             for action in outcome.plan.actions
@@ -106,10 +107,9 @@ class ServiceDecisions:
         plan = replace(outcome.plan, actions=actions)
         return replace(item, service=service, outcome=replace(outcome, plan=plan))
 
-    def _limits(self, *, may_roll: bool = True) -> CycleLimits:
-        return CycleLimits(self._settings.status_refresh_s, may_roll, self._settings.gpu_price_per_hour)
-
-    def _observed(self, world: Snapshot, service: SpeculativeService, now: datetime) -> ServiceObservation:
+    def _observed(
+        self, world: Snapshot, service: SpeculativeService, now: datetime, *, may_roll: bool
+    ) -> ServiceObservation:
         """The surroundings of a valid service: its target and pods, profiles and runs, and Prometheus' answers."""
         namespace, name = service.metadata.namespace, service.metadata.name
         runs = []
@@ -141,6 +141,9 @@ class ServiceDecisions:
             failures=self._failures.about(service.metadata.uid, now),
             target_problem=world.unreadable_targets.get(target_of(service)),
             timing=self._settings.timing,
+            status_refresh_s=self._settings.status_refresh_s,
+            may_roll=may_roll,
+            gpu_price_per_hour=self._settings.gpu_price_per_hour,
         )
 
     def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:

@@ -23,7 +23,7 @@ from breakeven import phrases
 from breakeven.planning.attainment import Histogram, added_up
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import ENGINE, POD, PREFIX, EngineSeries, Matcher, any_of, joined
-from breakeven_operator.case import Latencies, LatencyOwner, LatencyReading, Live
+from breakeven_operator.case import Latencies, LatencyReading, Live, SeriesOwner
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
@@ -80,14 +80,14 @@ def latency_query(targets: Iterable[NamespacedName], engines: EngineSeries, wind
 
 def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:
     """Sort the elements of a latency query's result by owner; an edge that is no number is left out."""
-    classic: dict[LatencyOwner, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
-    native: dict[LatencyOwner, dict[str, dict[float, float]]] = defaultdict(dict)
+    classic: dict[SeriesOwner, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
+    native: dict[SeriesOwner, dict[str, dict[float, float]]] = defaultdict(dict)
     for element in series:
         labels = element.labels
         figure = labels.get(STAT)
         if figure not in _HISTOGRAMS:
             continue
-        owner = LatencyOwner(
+        owner = SeriesOwner(
             labels.get("namespace", ""), labels.get(SIBLINGS, ""), labels.get("model_name", "")
         )
         if "le" not in labels:
@@ -97,7 +97,7 @@ def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:
     return LatencyReading(_together(classic, native))
 
 
-def _together(*parts: Mapping[LatencyOwner, _ByFigure]) -> Mapping[LatencyOwner, _ByFigure]:
+def _together(*parts: Mapping[SeriesOwner, _ByFigure]) -> Mapping[SeriesOwner, _ByFigure]:
     """The histograms of an owner whose pods have some as classic and some as native ones."""
     return {
         owner: _sums([part[owner] for part in parts if owner in part])
@@ -139,7 +139,7 @@ def latencies_of(reading: LatencyReading | None, watched: WatchedPods, live: Liv
         return Latencies(ClusterReason.METRICS_MISSING, f"Prometheus gives no latencies: {reading.error}")
     found: list[_ByFigure] = []
     for siblings in sorted({siblings_of(pod.name) for pod in watched.serving}):
-        of_siblings = reading.counts.get(LatencyOwner(watched.namespace, siblings, watched.model_name), {})
+        of_siblings = reading.counts.get(SeriesOwner(watched.namespace, siblings, watched.model_name), {})
         for figure, counts in of_siblings.items():
             wrong = _wrong(counts)
             if wrong is not None:

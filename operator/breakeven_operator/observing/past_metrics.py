@@ -17,7 +17,7 @@ from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile.comparisons import PaysWhere
 from breakeven.readers.prometheus import Samples
 from breakeven.serving.growths import MOST_RPS
-from breakeven_operator.case import FirstAnswer, LoadOwner, PastLoads, PastReading
+from breakeven_operator.case import FirstAnswer, PastLoads, PastReading, SeriesOwner
 from breakeven_operator.observing.fleet_query import FIGURE, WORKLOAD
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
@@ -26,12 +26,12 @@ from breakeven_operator.resources.updatepolicy import UpdatePolicy
 def read_past(samples: Iterable[Samples]) -> PastReading:
     """Sort the elements of a past query's result by service; what is no rate is left out."""
     # By time: an answer that tells a time twice would have no distance between its times.
-    found: dict[LoadOwner, dict[float, float]] = defaultdict(dict)
-    replicas: dict[LoadOwner, dict[float, float]] = defaultdict(dict)
+    found: dict[SeriesOwner, dict[float, float]] = defaultdict(dict)
+    replicas: dict[SeriesOwner, dict[float, float]] = defaultdict(dict)
     for element in samples:
         labels = element.labels
-        key = LoadOwner(labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
-        if not key.workload:
+        key = SeriesOwner(labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
+        if not key.pod:
             continue
         if labels.get(FIGURE):
             replicas[key] |= {timed.time_s: timed.value for timed in element.values}
@@ -51,7 +51,7 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
     return PastReading(rates)
 
 
-def past_of(reading: PastReading | None, key: LoadOwner, policy: UpdatePolicy) -> PastLoads:
+def past_of(reading: PastReading | None, key: SeriesOwner, policy: UpdatePolicy) -> PastLoads:
     """Loads of one service's past, from its Prometheus' reading; none if the past was not asked for."""
     lookback_s = policy.lookback_seconds
     if reading is None or lookback_s == 0:

@@ -15,7 +15,6 @@ from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.step import RollCost
 
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0
@@ -45,8 +44,10 @@ def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = No
     )
 
 
-def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
-    """Gain that a roll needs and risk that it may take, from the service's spec and the cost of a roll."""
+def policy_of(
+    spec: SpeculativeServiceSpec, startup_s: float | None = None, away_share: float = 0.0
+) -> Policy:
+    """Gain that a roll needs and risk that it may take: the spec, a replica's start (None if none was ever measured), and what a roll takes away."""
     policy, slo = spec.update_policy, spec.slo
     return Policy(
         min_gain=policy.min_gain_percent / 100,
@@ -55,8 +56,8 @@ def policy_of(spec: SpeculativeServiceSpec, roll: RollCost) -> Policy:
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,
         lookback_s=policy.lookback_seconds,
-        roll_seconds=roll.seconds if roll.seconds is not None else _UNKNOWN_ROLL_S,
-        roll_away_share=roll.away_share,
+        roll_seconds=startup_s if startup_s is not None else _UNKNOWN_ROLL_S,
+        roll_away_share=away_share,
         slo=Slo(
             tpot_s=_seconds(slo.tpot_p95_milliseconds),
             ttft_s=_seconds(slo.ttft_p95_milliseconds),

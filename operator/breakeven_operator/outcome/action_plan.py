@@ -13,7 +13,7 @@ from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.planning.wording import figures_text
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
-from breakeven_operator.case import HOLD, CycleFacts, CycleLimits, Verdict
+from breakeven_operator.case import HOLD, CycleFacts, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.judging.doubts import GAP_S, doubt_aspects
 from breakeven_operator.kinds import RUNS, SERVICES, Ref
@@ -73,16 +73,16 @@ def reference(service: SpeculativeService) -> Ref:
     return Ref(SERVICES, meta.namespace, meta.name, meta.uid)
 
 
-def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits) -> ServiceOutcome:
+def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
     """Order matters: what must survive a crash is written before what it announces."""
     service, step, old = cycle.service, cycle.step, cycle.service.status
-    status = report(cycle, limits.gpu_price_per_hour)
+    status = report(cycle, seen.gpu_price_per_hour)
     ref = reference(service)
     written = old.decision.time if old.decision is not None else None
     document = status.to_json_object()
     worth = Worth.NOW
     if step.write is None and not step.ended and not cycle.calibrated.ended:
-        worth = worth_writing(holds, document, written, cycle.now, limits.status_refresh_s)
+        worth = worth_writing(seen.written, document, written, cycle.now, seen.status_refresh_s)
     actions: list[Action] = []
     if cycle.calibrated.create is not None:
         # Named after its cause: created twice it is one. The status that counts it must not come first.
@@ -101,7 +101,7 @@ def outcome_of(cycle: CycleFacts, holds: Mapping[str, Any], limits: CycleLimits)
         verdict=cycle.verdict,
         lengths=cycle.live.lengths if cycle.live is not None else None,
         unwritten=worth is Worth.LATER,
-        otherwise=_without_write(cycle, status, limits.gpu_price_per_hour),
+        otherwise=_without_write(cycle, status, seen.gpu_price_per_hour),
     )
 
 

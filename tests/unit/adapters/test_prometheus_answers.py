@@ -132,4 +132,4 @@ async def test_objectives_of_many_services_are_several_queries_that_are_one_answ
     await present.close()
     # Each of three figures is asked for in buckets, and twice where it is a native histogram.
     assert [query.count("vllm-") // 9 for query in server.queries] == [250, 250, 100]
-    assert {owner.siblings for owner in found.counts} == {"vllm-000-", "vllm-250-", "vllm-500-"}
+    assert {owner.pod for owner in found.counts} == {"vllm-000-", "vllm-250-", "vllm-500-"}

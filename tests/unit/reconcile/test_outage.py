@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.judging.gates import outage_allowed
+from breakeven_operator.judging.gates import why_no_outage
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
 
 def allowed(at: str, *windows: dict[str, Any]) -> bool:
-    return outage_allowed(policy(*windows), datetime.fromisoformat(at)).now
+    return why_no_outage(policy(*windows), datetime.fromisoformat(at)) is None
 
 
 def policy(*windows: dict[str, Any]) -> UpdatePolicy:
@@ -56,6 +56,6 @@ def test_a_week_long_window_never_ends() -> None:
 
 def test_what_is_said_names_the_next_start_or_what_is_wrong() -> None:
     now = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-    assert "2026-11-28T22:00Z" in outage_allowed(policy(NIGHT), now).message
-    assert "'Mars/Base'" in outage_allowed(policy({**NIGHT, "timeZone": "Mars/Base"}), now).message
-    assert "allowOutage Window" in outage_allowed(policy(), now).message
+    assert "2026-11-28T22:00Z" in why_no_outage(policy(NIGHT), now)
+    assert "'Mars/Base'" in why_no_outage(policy({**NIGHT, "timeZone": "Mars/Base"}), now)
+    assert "allowOutage Window" in why_no_outage(policy(), now)

@@ -9,11 +9,11 @@ import pytest
 from breakeven.planning.forecast import forecast
 from breakeven.planning.outlook import PastRates
 from breakeven.readers.prometheus import Samples, TimedValue
-from breakeven_operator.case import LoadOwner, PastLoads, PastReading
+from breakeven_operator.case import PastLoads, PastReading, SeriesOwner
 from breakeven_operator.observing.past_metrics import past_of, read_past
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
-KEY = LoadOwner("llm", "chat", "chat-model")
+KEY = SeriesOwner("llm", "chat", "chat-model")
 NOW_S = 1_800_000_000.0
 POLICY = UpdatePolicy(lookback_seconds=86400)
 
@@ -38,7 +38,7 @@ def test_rates_are_those_of_the_deployment_under_its_model_s_name_and_oldest_fir
         samples(9.0, model="another"),
     )
     assert rates(*found) == (1.0, 2.0, 0.0)
-    assert rates(*found, key=LoadOwner("llm", "chat-large", "chat-model")) == (9.0,)
+    assert rates(*found, key=SeriesOwner("llm", "chat-large", "chat-model")) == (9.0,)
 
 
 def test_rates_are_in_the_order_of_time_whatever_the_order_of_the_answer():

@@ -29,7 +29,7 @@ from breakeven_operator.resources.targetstatus import (
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.rolls.rollout import deadline_s, undo
 from breakeven_operator.rolls.under_way import rolls_stopped
-from breakeven_operator.step import RollCost, RolloutContext, RolloutStep
+from breakeven_operator.step import RolloutContext, RolloutStep
 from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe
 from fakes.cases import a_case
@@ -245,13 +245,10 @@ def test_a_roll_costs_each_replica_one_start_up_and_takes_a_share_away_at_a_time
         SpeculativeService.read(SERVICE, "x").spec,
         dataclasses.replace(figures(1.0), replicas=desired),
     )
-    cost = a_case(
-        spec, Profile.from_json(profile_json()), few, NOW, startup_s=20.0, unavailable=unavailable
-    ).roll_cost
-    assert cost == RollCost(20.0, share)
-    policy = policy_of(spec, cost)
+    case = a_case(spec, Profile.from_json(profile_json()), few, NOW, startup_s=20.0, unavailable=unavailable)
+    policy = policy_of(spec, case.context.startup_s, case.away_share)
     assert (policy.roll_seconds, policy.roll_away_share) == (20.0, share)
-    assert policy_of(spec, RollCost()).roll_seconds == 600.0
+    assert policy_of(spec).roll_seconds == 600.0
 
 
 def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
