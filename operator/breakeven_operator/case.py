@@ -47,7 +47,7 @@ from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodReading:
     """All statistics of one pod under one model name; `accepted` counts drafts by position.
 
@@ -61,7 +61,7 @@ class PodReading:
     mixed: tuple[Mapping[str, str], ...] = ()
     ended: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def counters(self) -> Growths:
         """The statistics alone."""
         return Growths(self.stats, self.accepted)
@@ -122,7 +122,7 @@ class PastLoads:
     awaited: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Live:
     """Figures, or a reason to hold.
 
@@ -137,12 +137,12 @@ class Live:
     figures: Window | None = None
     past: PastLoads = field(default_factory=PastLoads)
 
-    @property
+    @cached_property
     def usable(self) -> bool:
         """Whether a decision may rest on the figures."""
         return self.reason is ClusterReason.METRICS_AVAILABLE
 
-    @property
+    @cached_property
     def lengths(self) -> MeanLengths | None:
         """Mean lengths of the requests, if enough were seen; a calibration without a workload of its own sends these."""
         figures = self.figures if self.usable else None
@@ -150,7 +150,7 @@ class Live:
             return None
         return MeanLengths(figures.prompt_tokens, figures.output_tokens, figures.prefix_hit_ratio)
 
-    @property
+    @cached_property
     def conditions(self) -> Conditions:
         """Lengths and dispersion of present requests, as far as they are known.
 

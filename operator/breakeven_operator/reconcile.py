@@ -33,10 +33,9 @@ from breakeven_operator.judging.judge import judge
 from breakeven_operator.judging.scaling import fleet_need
 from breakeven_operator.observing.fleet_query import workload_of
 from breakeven_operator.observing.latency_metrics import latencies_of
-from breakeven_operator.observing.live_metrics import read_service
+from breakeven_operator.observing.live_metrics import WatchedPods, read_service
 from breakeven_operator.observing.objectives import measured
 from breakeven_operator.observing.past_metrics import past_of
-from breakeven_operator.observing.pod_figures import WatchedPods
 from breakeven_operator.observing.roll_metrics import arrivals_of
 from breakeven_operator.outcome.action_plan import ServiceOutcome, outcome_of, still_wanted
 from breakeven_operator.refused_writes import of_annotation

@@ -30,8 +30,7 @@ from breakeven_operator.observing.fleet_query import (
     sums_query,
 )
 from breakeven_operator.observing.latency_metrics import latencies_of, latency_query, read_latencies
-from breakeven_operator.observing.live_metrics import read_fleet
-from breakeven_operator.observing.pod_figures import WatchedPods
+from breakeven_operator.observing.live_metrics import WatchedPods, read_fleet
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.workloads.workload import PodState

@@ -17,8 +17,7 @@ from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import FleetReading, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.observing.fleet_query import arrivals_query, fleet_query, past_query, roll_query
-from breakeven_operator.observing.live_metrics import read_fleet, read_service
-from breakeven_operator.observing.pod_figures import WatchedPods
+from breakeven_operator.observing.live_metrics import WatchedPods, read_fleet, read_service
 from breakeven_operator.observing.roll_metrics import read_roll
 from breakeven_operator.ports import MetricsError
 from breakeven_operator.resources.metricssource import MetricsSource

@@ -127,10 +127,14 @@ def choose(
         settled=case.settled,
         strain=case.objectives.strain if case.objectives is not None else None,
     )
-    arms = case.spec.candidates.arms() if candidates is None else candidates
-    decision = Decisions(profile, arms, policy_of(case.spec, case.context.startup_s, case.away_share)).at(
+    arms = case.spec.candidates.arms()
+    decision = Decisions(
+        profile,
+        arms if candidates is None else candidates,
+        policy_of(case.spec, case.context.startup_s, case.away_share),
+    ).at(
         load,
-        _remembered(case, running, advised, replicas),
+        _remembered(case, arms, running, advised, replicas),
         case.now.timestamp(),
         case.live.past.rates if case.scaled else case.live.past.rates.on(replicas),
         case.need.fewest if case.need is not None and case.scaled else None,
@@ -146,10 +150,12 @@ def _advised(case: Case) -> Arm | None:
     return case.spec.candidates.named(last.arm or "") if last.reason != ClusterReason.PINNED else None
 
 
-def _remembered(case: Case, running: Arm, advised: Arm | None, replicas: int) -> DecisionMemory:
+def _remembered(
+    case: Case, named: Sequence[Arm], running: Arm, advised: Arm | None, replicas: int
+) -> DecisionMemory:
     """The library's memory from the status: loads of the fleet come per replica."""
     memory = case.memory
-    arms = {arm.name: arm for arm in (*case.spec.candidates.arms(), running, NO_SPECULATION)}
+    arms = {arm.name: arm for arm in (*named, running, NO_SPECULATION)}
     candidate = arms.get(memory.candidate_arm or "")
     # Lessons about another profile do not count.
     evidence = memory.evidence if memory.profile == case.calibrated.profile_name else ()

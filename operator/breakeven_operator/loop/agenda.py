@@ -28,7 +28,7 @@ from breakeven_operator.judging.doubts import rules_of
 from breakeven_operator.kinds import NamespacedName, service_of
 from breakeven_operator.loop.admission import Decided
 from breakeven_operator.observing.fleet_query import LAST_SEEN, REPORTING, siblings_of
-from breakeven_operator.observing.pod_figures import FIRST_SCRAPES_S
+from breakeven_operator.observing.live_metrics import FIRST_SCRAPES_S
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import ObjectiveFinding

@@ -27,7 +27,7 @@ from breakeven_operator.case import Latencies, LatencyReading, Live, SeriesOwner
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
-from breakeven_operator.observing.pod_figures import WatchedPods
+from breakeven_operator.observing.live_metrics import WatchedPods
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
 

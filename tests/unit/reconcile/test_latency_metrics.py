@@ -15,7 +15,7 @@ from breakeven_operator.case import LatencyReading, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.latency_metrics import latencies_of, latency_query, read_latencies
-from breakeven_operator.observing.pod_figures import WatchedPods
+from breakeven_operator.observing.live_metrics import WatchedPods
 from breakeven_operator.workloads.workload import PodState
 from fakes.vllm_buckets import vllm_buckets
 

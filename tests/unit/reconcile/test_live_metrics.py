@@ -11,8 +11,7 @@ import pytest
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.growths import EngineLimits
 from breakeven_operator.case import Live
-from breakeven_operator.observing.live_metrics import read_fleet, read_service
-from breakeven_operator.observing.pod_figures import WatchedPods
+from breakeven_operator.observing.live_metrics import WatchedPods, read_fleet, read_service
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 

@@ -12,8 +12,7 @@ from breakeven.serving.growths import EngineLimits
 from breakeven.serving.promql import COUNTED, RUNNING, WAITING, EngineSeries
 from breakeven_operator.case import Live
 from breakeven_operator.observing.fleet_query import NEEDED, fleet_query
-from breakeven_operator.observing.live_metrics import read_fleet, read_service
-from breakeven_operator.observing.pod_figures import WatchedPods
+from breakeven_operator.observing.live_metrics import WatchedPods, read_fleet, read_service
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 from fakes.engine_pages import Grown, Scrapes, State, SteadyPage
