@@ -349,14 +349,8 @@ class FleetNeed:
 
 
 STAY = "Stay"
-
-
 SWITCH = "Switch"
-
-
 HOLD = "Hold"
-
-
 RECOMMEND = "Recommend"
 
 

@@ -57,8 +57,6 @@ from breakeven_operator.resources.calibrationspec import LoadChoice, PromptSourc
 from breakeven_operator.serve.logs import TextLines
 
 T = TypeVar("T")
-
-
 _STORE_ATTEMPTS = 8  # with pauses doubling from 0.5 s: about a minute of an absent API server
 
 
@@ -342,11 +340,7 @@ async def judge_kept(
 
 
 _LOG = logging.getLogger("trial")
-
-
 OK, ENGINE_FAILED, BAD_ENVIRONMENT, NOT_STORED, RUN_GONE, TERMINATED = 0, 1, 2, 3, 4, 143
-
-
 _READY_S = 120.0  # the engine's startup probe has succeeded already
 
 

@@ -10,11 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 FIELD_MANAGER = "breakeven"
-
-
 GROUP = "breakeven.dev"
-
-
 VERSION = "v1alpha1"
 
 
@@ -53,97 +49,39 @@ class Resource:
 
 
 SERVICES = Resource(GROUP, VERSION, "speculativeservices", "SpeculativeService")
-
-
 RUNS = Resource(GROUP, VERSION, "calibrationruns", "CalibrationRun")
-
-
 PROFILES = Resource(GROUP, VERSION, "speculationprofiles", "SpeculationProfile")
-
-
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-
-
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
-
-
 REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
-
-
 LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
-
-
 ARGO_ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
-
-
 LLM_SERVICES = Resource("serving.kserve.io", "v1alpha2", "llminferenceservices", "LLMInferenceService")
-
-
 INFERENCE_SERVICES = Resource("serving.kserve.io", "v1beta1", "inferenceservices", "InferenceService")
-
-
 LEADER_SETS = STATEFULSETS
 """Makers of the leaders of groups: one has the name of its LeaderWorkerSet."""
-
-
 PODS = Resource("", "v1", "pods", "Pod")
-
-
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-
-
 SECRETS = Resource("", "v1", "secrets", "Secret")
-
-
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
-
-
 JOBS = Resource("batch", "v1", "jobs", "Job")
-
-
 CRONJOBS = Resource("batch", "v1", "cronjobs", "CronJob")
-
-
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-
-
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
-
-
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-
-
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-
-
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
-
-
 SUBJECT_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-
-
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
-
-
 # Whatever of these selects pods must not select a calibration pod.
 CORE_SERVICES = Resource("", "v1", "services", "Service")
-
-
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-
-
 NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-
-
 POD_MONITORS = Resource("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
-
-
 OWNED = frozenset({RUNS, PROFILES, JOBS, CRONJOBS, SERVICE_ACCOUNTS, ROLE_BINDINGS})
 """Kinds of which the operator creates objects; it changes and deletes only objects it created."""
-
-
 MADE = OWNED | {SERVICES}
 """Kinds of which it creates and deletes objects: a service that it made is changed by people alone."""
 
@@ -174,33 +112,17 @@ class Ref:
 
 
 SERVICE_LABEL = "breakeven.dev/service"
-
-
 RUN_LABEL = "breakeven.dev/run"
-
-
 ARM_LABEL = "breakeven.dev/arm"
-
-
 FINISHED_LABEL = "breakeven.dev/finished"
 """On runs that are accounted for; the others are the cycle's list."""
-
-
 WATCHED_LABEL = "breakeven.dev/watched"
 """On services that were made for a workload's annotation; whoever takes it off keeps the service."""
-
-
 RESUME_ANNOTATION = "breakeven.dev/resume"
 """On services: a new value hands the target back, ends a back-off and lets barred arms try again."""
-
-
 RECALIBRATE_ANNOTATION = "breakeven.dev/recalibrate"
 """On services: a new value asks for a calibration."""
-
-
 MANAGED_BY = {"app.kubernetes.io/managed-by": "breakeven"}
-
-
 MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
 
 

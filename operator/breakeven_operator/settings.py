@@ -99,8 +99,6 @@ _Label = Annotated[
         "a name of lower-case letters, digits and -",
     ),
 ]
-
-
 # The value may hold what it must not: credentials in an address are not repeated.
 _Address = Annotated[
     str,
@@ -108,11 +106,7 @@ _Address = Annotated[
         re.compile(r"https?://[^\s@]+").fullmatch, "is not usable", "http://host:port without credentials"
     ),
 ]
-
-
 _IpAddress = Annotated[str, _checked(_is_address, "is {!r}", "an IP address")]
-
-
 _Prefix = Annotated[
     str,
     _checked(
@@ -121,8 +115,6 @@ _Prefix = Annotated[
         "a path such as /breakeven, without a slash at its end",
     ),
 ]
-
-
 _File = Annotated[str, _checked(os.path.isfile, "{!r} is no file", "a file that can be read")]
 
 

@@ -36,29 +36,15 @@ from breakeven_operator.workloads.workload_kind import WorkloadKind
 
 UNREADABLE = "breakeven.dev/unreadable"
 """The member of a manifest that says in one line why no more than its identity was read; no API object has such a member."""
-
-
 MOST_WORDS: Final = 1000
 """Of a command, and of the arguments of a container. A decision cuts them into flags, and keeps the flags of the last lines."""
-
-
 # On the bookmark that ends the objects of a list that came as a stream.
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-
-
 # Possessive: a text that is no JSON costs no more than its length.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{\]},]', re.DOTALL)
-
-
 _NAME = re.compile(rb'\s*("(?:[^"\\]++|\\.)*+")\s*:', re.DOTALL)
-
-
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
-
-
 _WRITERS = "managedFields"
-
-
 _TOO_DEEP = "recursion"
 
 
@@ -190,8 +176,6 @@ class _RunParts(_Object):
 
 
 _LONGEST_WHY = 200
-
-
 _SHAPES: Mapping[Resource, type[msgspec.Struct]] = {
     PODS: _Pod,
     NODES: _Pod,
@@ -380,18 +364,10 @@ LABELS: Mapping[Resource, str] = {
     CRONJOBS: MANAGED_SELECTOR,
 }
 """Label selectors of the kinds of which not all objects are looked at."""
-
-
 _CONDITIONS = frozenset({"Ready", "PodScheduled"})
-
-
 # A service says in its status that its own object or its target's cannot be read.
 _NAMED = frozenset({SERVICES, *KINDS})
-
-
 _OF_RUN = ("startedAt", "finishedAt", "exitCode")
-
-
 _STATES = frozenset({"waiting", "running", "terminated"})
 
 

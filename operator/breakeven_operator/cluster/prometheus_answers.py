@@ -40,8 +40,6 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import target_name
 
 K = TypeVar("K")
-
-
 SETTLE_S = 2.0
 
 
@@ -118,17 +116,9 @@ class Background(Generic[K]):
 
 
 Subjects = TypeVar("Subjects")
-
-
 Name = TypeVar("Name", bound=str | tuple[str, ...])
-
-
 Reading = TypeVar("Reading")
-
-
 _LOG = logging.getLogger(__name__)
-
-
 # The first answer is worth a longer wait. Otherwise every restart of the operator reports missing figures for a thousand
 # services, and a cycle later that they are back.
 _FIRST_WAITS = 4
@@ -258,12 +248,8 @@ def parted(sizes: Mapping[Name, int], most: int) -> Iterator[list[Name]]:
 
 # After a failure the next cycles do not wait again; the query is repeated soon, so that one bad second costs no day.
 _RETRY_S = 60.0
-
-
 # Past days change slowly: an answer of some hours ago still has most of them.
 _KEPT_STEPS = 12
-
-
 # A day of a service in steps of five minutes takes 9 kB, and ten times as much while it is read.
 _SERVICES_PER_QUERY = 300
 

@@ -53,27 +53,15 @@ from breakeven_operator.step import Doubt, ProfileEntry
 
 _WINDOWS_THAT_LAST = 8
 """Windows of the account in timing.disagreementSeconds: shorter ones are passed over, or the account could not span it."""
-
-
 _SD_PER_DEVIATION = 1.4826
 """Standard deviation of normal figures over the median of their distances from their median."""
-
-
 _MEDIAN_ERROR = math.sqrt(math.pi / 2.0)
 """Standard error of a median over that of a mean."""
-
-
 _MOST = 1e6
-
-
 _WIDEST = 20.0
 """Logarithm of the widest bounds: what lies beyond says as little."""
-
-
 GAP_S = 86400.0
 """Time without any window after which an account begins again, s: traffic of the day before was other traffic."""
-
-
 RUNS_DIFFER = 0.05
 """Two runs of one engine differ by as much: identical ones scatter by up to 6 % from day to day."""
 
@@ -285,8 +273,6 @@ def behind(windows: tuple[AccountWindow, ...]) -> str:
 
 SAMPLES_DIFFER = 0.11
 """Acceptance of two samples of one text, of thousands of drafts each, differs by 5 to 11 %."""
-
-
 MADE_UP_TEXT = frozenset({"synthetic text", "random tokens", "synthetic acceptance"})
 """Texts that nobody's users have written; see `breakeven.load_driver.sent_workload`."""
 
@@ -484,14 +470,8 @@ STILL_ALLOWED = (
     "until another profile is in force no arm is entered on its word: no speculation, and arms whose own latency was "
     "measured here, may be, and so may any arm while requests queue up or miss an objective"
 )
-
-
 _DRIFTS = {ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED, LENGTHS: ClusterReason.LENGTHS_DRIFTED}
-
-
 _UNREMARKABLE = frozenset({str(ClusterReason.MODEL_UNTESTED), str(ClusterReason.MODEL_AGREES)})
-
-
 # Reasons for which nothing is known of the text and the latency of present requests.
 _NO_FIGURES = frozenset(
     {

@@ -36,12 +36,8 @@ from breakeven_operator.workloads.known import target_of
 
 # So small a change counts after a window, twice as much after half of one.
 _SMALL = 0.02
-
-
 # Ages and back-offs end without any figure.
 _LONGEST_REST_S = 300.0
-
-
 # A dwell ends by time; figures that cannot be may become such as can by a small step.
 _UNTIL_OVER = frozenset({Reason.DWELLING, ClusterReason.METRICS_IMPOSSIBLE})
 

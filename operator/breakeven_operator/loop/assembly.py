@@ -40,8 +40,6 @@ from breakeven_operator.settings import Settings
 
 # Somebody may make such objects in a loop: the log of all tenants must stay readable, and this process small.
 _LINES, _PER_S = 20, 60.0
-
-
 _REMEMBERED = 1000
 
 
@@ -138,8 +136,6 @@ class SystemClock:
 
 
 _LOG = logging.getLogger(__name__)
-
-
 # `kubectl port-forward` reaches it there, and nobody else does.
 _LOOPBACK = "127.0.0.1"
 

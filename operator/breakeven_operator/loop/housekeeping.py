@@ -30,8 +30,6 @@ _HASH = "breakeven.dev/desired"
 # The default maximum age of a profile; the time at which a service went is recorded nowhere.
 _KEPT = timedelta(days=30)
 IN_FORCE_MANAGER = "breakeven-in-force"
-
-
 # Finished runs and replaced profiles of a service: the one before last still tells whether the last one was odd.
 _MOST_KEPT = 3
 

@@ -23,8 +23,6 @@ from breakeven_operator.settings import WatchSettings
 from breakeven_operator.workloads.known import WATCH_ANNOTATION, asks_to_be_watched, target_of
 
 _SUFFIX = "-watched"
-
-
 # Of a manifest that nobody has changed.
 _FIRST_GENERATION = 1
 

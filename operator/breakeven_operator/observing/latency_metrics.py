@@ -30,21 +30,13 @@ from breakeven_operator.observing.fleet_query import SIBLINGS, STAT, siblings_of
 from breakeven_operator.observing.live_metrics import WatchedPods
 
 E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
-
-
 _HISTOGRAMS = {
     E2E: "e2e_request_latency_seconds",
     TTFT: "time_to_first_token_seconds",
     TPOT: "request_time_per_output_token_seconds",
 }
-
-
 _ENGINES = ",".join((*POD, *ENGINE))
-
-
 _ByFigure: TypeAlias = Mapping[str, Mapping[float, float]]
-
-
 # Prometheus extrapolates each bucket by itself: by so much one may come out below the one before it.
 _SLACK_SHARE, _SLACK_REQUESTS = 0.05, 5.0
 

@@ -271,12 +271,8 @@ _CHECKS: tuple[Callable[[ReadPod, Look], Fault | None], ...] = (
     _impossible,
     _young,
 )
-
-
 # Parts of the serving pods that must be measured: the others, with nothing or twice as much, would move the mean by a third.
 _DECIDING = 2, 3
-
-
 # Fewer requests that were turned away are no news.
 _TOLD_SHARE, _TOLD_REQUESTS = 0.01, 5.0
 

@@ -23,12 +23,8 @@ from breakeven_operator.resources.servicestatus import ObjectiveFinding, Objecti
 from breakeven_operator.resources.speculativeservice import ServiceLevel
 
 _SHOWN = {"p50": 0.5, "p95": SLO_QUANTILE, "p99": 0.99}
-
-
 # How a prediction calls them.
 _PREDICTED = {E2E: "latency", TTFT: "ttft", TPOT: "tpot"}
-
-
 _NAMES = {E2E: "E2E", TTFT: "TTFT", TPOT: "TPOT"}
 
 

@@ -72,8 +72,6 @@ def past_of(reading: PastReading | None, key: SeriesOwner, policy: UpdatePolicy)
 
 
 _NAMED_DOUBTS, _NAMED_OTHERS = 4, 2
-
-
 AWAITED = FirstAnswer(None, "its past is being read")
 
 

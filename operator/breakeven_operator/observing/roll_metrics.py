@@ -33,26 +33,14 @@ from breakeven_operator.resources.targetstatus import Rollout
 from breakeven_operator.workloads.workload import Workload
 
 BoolArray: TypeAlias = NDArray[np.bool_]
-
-
 # Kubernetes cuts the name of whatever makes a pod here, and adds five letters.
 _NAME_KEPT = 58
-
-
 # No latency of a request that anybody waited for; what is longer is a counter that is none.
 _LONGEST_S = 1e7
-
-
 # Nor an answer of any request.
 _MOST_TOKENS = 1e7
-
-
 WAITING_NOW = "waiting"
-
-
 _COUNTERS = ROLLED[:4]
-
-
 _PROMPTS = ROLLED[4:]
 
 
@@ -274,8 +262,6 @@ def _possible(
 
 _GAP = 3.0
 """A span so many times as long as usual holds scrapes that failed; what came in it is not known to belong together."""
-
-
 _SIGMAS, _ANOTHER_RATE = 3.0, 1.25
 """Standard deviations, and a factor, by which the rate of an earlier window must differ from the present rate to be another one."""
 

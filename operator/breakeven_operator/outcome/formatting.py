@@ -15,8 +15,6 @@ from breakeven_operator.case import Verdict
 
 PAST_MARK = " (past)"
 """End of PAYS while the figures are of a past."""
-
-
 FORMER_MARK = " (old)"
 """End of PAYS while the figures are of a profile that is not in force any more."""
 

@@ -403,8 +403,6 @@ _LONGEST = {
     "text_source": 64,
     "start": 64,
 }
-
-
 _ATOMIC_SHARES = Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
 
 

@@ -20,14 +20,8 @@ from breakeven_operator.resources.base import (
 from breakeven_operator.resources.figures import row
 
 MOST_TOKENS = 1048576
-
-
 _FILE_PATTERN = r"^[A-Za-z0-9._-][A-Za-z0-9._/-]*$"
-
-
 FilePath = Annotated[str, Field(min_length=1, max_length=512, pattern=_FILE_PATTERN)]
-
-
 _INSIDE = Rule(
     "!self.path.contains('..')",
     "path leads out of the volume",

@@ -101,32 +101,14 @@ class SecretKeyReference(Model):
 
 
 READY = "Ready"
-
-
 METRICS = "MetricsAvailable"
-
-
 CALIBRATED = "Calibrated"
-
-
 PROFITABLE = "Profitable"
-
-
 PROGRESSING = "Progressing"
-
-
 MODEL = "ModelAgrees"
-
-
 ACCEPTANCE = "AcceptanceAsCalibrated"
-
-
 LENGTHS = "LengthsAsCalibrated"
-
-
 OBJECTIVES = "ObjectivesKept"
-
-
 _STATUS = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}
 
 

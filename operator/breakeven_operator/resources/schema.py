@@ -17,11 +17,7 @@ from breakeven_operator.resources.speculationprofile import SpeculationProfile
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 _SHAPE = ("description", "type", "format", "nullable", "enum", "pattern", "not")
-
-
 _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
-
-
 # Units by the ending of a field's name, longest ending first.
 _UNITS = (
     ("GpuSeconds", "GPU-seconds"),
@@ -30,8 +26,6 @@ _UNITS = (
     ("Percent", "percent"),
     ("Rps", "requests per second"),
 )
-
-
 # Fields whose defaults the API server fills in: columns and rules read them. All others would be lines of `kubectl describe` that
 # nobody wrote; their descriptions have the default, and whoever reads the object has the same.
 _FILLED_IN = frozenset({"apiVersion", "kind", "name", "mode", "draftLengths", "trigger"})
@@ -159,8 +153,6 @@ class Definition(NamedTuple):
 
 
 _AGE = Column("Age", ".metadata.creationTimestamp", type="date")
-
-
 DEFINITIONS = (
     Definition(
         SpeculativeService,

@@ -25,8 +25,6 @@ from breakeven_operator.resources.base import (
 from breakeven_operator.resources.figures import FigureGauge, Renewal, row
 
 LONGEST_IMAGE = 1024
-
-
 LONGEST_MODEL = 512
 """Characters of an image and of a model's name that statuses hold."""
 

@@ -35,61 +35,29 @@ from breakeven_operator.observing.roll_metrics import RolledPods, grown_blocks
 from breakeven_operator.resources.memorystatus import RequestsBefore
 
 CUT, ABORTED, BRIEF, TOKENS = "cut", "aborted", "brief", "answer_tokens"
-
-
 POSTS, REFUSALS, SERVED = "http_posts", "http_refusals", "served"
-
-
 FAULTS, BEGUN, WAITED, BROKEN = "http_faults", "started", "ttft_s", "broken"
-
-
 COUNTS = (POSTS, REFUSALS, FAULTS, BEGUN, WAITED, SERVED, BROKEN, ABORTED)
-
-
 _NEEDED = (POSTS, BEGUN, SERVED)
-
-
 _BY_SERIES = "namespace,pod,handler,method,status"
-
-
 _BY_COUNTER = ",".join((*POD, *ENGINE, "finished_reason"))
-
-
 # Statuses that say nothing of an engine: a key, a path or a model that is none, a limit of rates, a client that went away.
 # Pages that count by class (vLLM's own) put these under 4xx.
 _CLIENTS_OWN = "4(0[1348]|29|99)"
-
-
 # One client's requests come together: they count as so many fewer that are independent.
 _BURST = 4.0
-
-
 _CONFIDENCE_OF_ALL_LOOKS = 0.98
-
-
 _CONFIDENCE = 0.95
-
-
 # Fewer failures tell of a client, not of an arm.
 _FEWEST_FAILURES = 10.0
-
-
 # A share of requests that may be refused or fail beyond what does on the other arm. Of before against after as many again as
 # there were before, because clients change.
 _REFUSED = 0.005
-
-
 _MOST_AS_BEFORE = 0.05
-
-
 # A share of requests that may begin nowhere, beyond what does on the other arm; why they do not is in no counter.
 _UNBEGUN = {Witness.SIDE_BY_SIDE: 0.01, Witness.BEFORE_AFTER: 0.05}
-
-
 # Of the clients that wait for a first token at most one in ten leaves in a second.
 _LEAVE_PER_S = 0.1
-
-
 _FEWEST_SIDE_BY_SIDE = 20.0
 
 
@@ -329,24 +297,12 @@ def _unbegun(arm: ArmRequests) -> float:
 
 
 _STATS = (SERVED, CUT, ABORTED, BRIEF, TOKENS)
-
-
 _FEWEST_ANSWERS = 100.0
-
-
 _FEWEST_BLOCKS = 5
-
-
 # Three shares and the length are looked at once, at the roll's last word: about one false alarm in a thousand rolls.
 _SIGNIFICANT = 3.6
-
-
 _SHARE = 0.01
-
-
 _LENGTH = 0.1
-
-
 _SIGNIFICANT_LENGTH = 6.0
 
 

@@ -70,8 +70,6 @@ class Health:
 
 # The figures that no cycle changes, such as memory, are at most so old.
 _PAGE_S = 5.0
-
-
 # Choices of names that a cycle answers each by itself: each may take half as long as the whole page.
 _QUESTIONS = 3
 

@@ -18,8 +18,6 @@ from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
 from breakeven_operator.workloads.owning_kind import OwningKind
 
 _MODE = "serving.kserve.io/deploymentMode"
-
-
 _REVISIONS = frozenset({"Knative", "Serverless"})
 
 
@@ -49,8 +47,6 @@ class InferenceServiceKind(OwningKind):
 
 
 INFERENCE_SERVICE = InferenceServiceKind()
-
-
 _STOPPED = "serving.kserve.io/stop"
 
 

@@ -54,8 +54,6 @@ def true_since(manifest: Manifest, kind: str) -> datetime | None:
 
 
 _FINISHED = frozenset({"Succeeded", "Failed"})
-
-
 # The deletion's time stands at the end of the grace period. Past it the kubelet kills; a live one then needs seconds, and
 # the clocks of API server and operator may differ by some.
 _OVERDUE = timedelta(seconds=60)
@@ -149,33 +147,17 @@ def held_s(pod: Manifest, now: datetime) -> float:
 
 # A registry or a webhook that is away for a moment.
 _SHORT = timedelta(seconds=120)
-
-
 # A readiness that is late shows in restarts, too: the first of them may be chance.
 _CRASHES = 2
-
-
 _LONGEST = 600
-
-
 _BAD_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
-
-
 _PULL_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "RegistryUnavailable", "ImageInspectError"})
-
-
 _BAD_POD = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
 )
-
-
 # Events about a pod before its node, and before its containers; containers state later trouble themselves.
 _BEFORE_NODES = frozenset({"FailedScheduling"})
-
-
 _AT_IMAGES = frozenset({"Pulling", "Pulled", "Created", "Started"})
-
-
 _BEFORE_IMAGES = frozenset(
     {
         "FailedMount",
@@ -186,8 +168,6 @@ _BEFORE_IMAGES = frozenset(
         "FailedPrepareDynamicResources",
     }
 )
-
-
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 

@@ -27,26 +27,18 @@ from breakeven_operator.ports import Manifest
 
 # Whole GPUs of any vendor's plugin (nvidia.com/gpu, amd.com/gpu).
 _WHOLE = "/gpu"
-
-
 # Slices and accelerators whose plugins use another word: nvidia.com/mig-3g.40gb, nvidia.com/gpu.shared, gpu.intel.com/xe,
 # habana.ai/gaudi, google.com/tpu, aws.amazon.com/neuroncore, huawei.com/Ascend910.
 _ACCELERATOR = re.compile(
     r"/(mig-.+|gpu\..+|.*gpu|xe|i915|gaudi\w*|tpu|neuron\w*|ascend.*|npu.*|mlu\w*|dcu\w*|qaic\w*)$",
     re.IGNORECASE,
 )
-
-
 # Extended resources beside an accelerator that are none: fabric, amounts of a GPU's memory, devices of the system.
 _BESIDE = re.compile(
     r"rdma|hca|infiniband|/ib|sriov|/efa|/roce|nic\b|mem|cores?$|/(fuse|kvm|tun|vhost\S*)$", re.IGNORECASE
 )
-
-
 # Resources of Kubernetes itself that have a slash in their name.
 _OWN = ("kubernetes.io/", "requests.", "attachable-volumes-")
-
-
 _UNITS = {"": 1, **{unit: 1000**power for power, unit in enumerate("kMGTPE", 1)}}
 
 
@@ -56,8 +48,6 @@ _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)}
 _QUANTITY = re.compile(
     rf"(?P<number>\d{{1,20}}(?:\.\d{{0,9}})?(?:[eE][+-]?\d\d?)?)(?P<unit>{'|'.join(_UNITS)})"
 )
-
-
 # More than any node has; a status holds no sum of numbers that are longer.
 _MOST = Decimal(2**31 - 1)
 

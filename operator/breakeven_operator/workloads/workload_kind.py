@@ -41,8 +41,6 @@ class Workers(NamedTuple):
 
 ALONE = Workers(0, {})
 """Of a replica that is one pod."""
-
-
 MADE = "breakeven.dev/made"
 """The member of a workload that has the object that its controller made of it; no API object has such a member."""
 

@@ -10,8 +10,6 @@ from breakeven.serving.growths import EngineLimits, Growths
 
 _SCATTER = 0.5
 """Share of the mean number in flight by which that may scatter beyond chance: a request then meets a quarter more than the mean."""
-
-
 _CHANCE_SIGMAS = 3.0
 
 

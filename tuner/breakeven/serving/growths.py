@@ -30,24 +30,14 @@ NEEDED_COUNTERS = (
     "output_n",
 )
 """Without these nothing is said about an engine; the others are those of one that speculates."""
-
-
 GROWTHS = ("running_growth", "waiting_growth")
 """Statistics that may be below zero: what a gauge grew by."""
-
-
 _FEW = 5.0
 """Requests that are no pattern, nor more than what a scrape in the middle of a request leaves over."""
-
-
 _GAP = 0.05
 """Share of requests up to which begun and finished ones are the same within what Prometheus' sampling explains."""
-
-
 _MOVED_SIGMAS = 3.0
 """Standard deviations of a Poisson number by which the number in flight may differ between a window's ends."""
-
-
 _MOVED_SHARE = 0.1
 """Share of finished requests by which it may differ at most: among many that are in flight chance explains far more."""
 
@@ -246,39 +236,21 @@ class Growths:
 
 ENGINES = "engines"
 """Statistic: how many engines a pod has by the labels of its series."""
-
-
 # Prometheus extrapolates every counter to the window's ends by itself, for a young pod by some percent more or less than
 # its neighbour; vLLM's front end merges outputs of consecutive steps and counts a few steps too few (3 in 10,000).
 _SLACK = 0.05
-
-
 # Below so many requests or tokens a share means nothing.
-
-
 # Launching a step's kernels alone takes longer, whatever the model.
 _FASTEST_STEP_S = 1e-4
-
-
 # The front end accepts requests in one process per pod; none takes so many in a second.
 MOST_RPS = 1e5
-
-
 # Each request takes kilobytes of that process's memory.
 _MOST_HELD = 1e7
-
-
 # Ten times the longest context that a published model has.
 _LONGEST_TOKENS = 1e8
-
-
 # `metricsSource.windowSeconds` asks for at least four scrapes: so often a gauge is looked at.
 _LOOKS = 4
-
-
 _SIGMAS = 6.0
-
-
 # Flags by which the engines of one deployment stand in several pods.
 _RANKED = (
     "--data-parallel-rank",
@@ -289,8 +261,6 @@ _RANKED = (
     "--data-parallel-external-lb",
     "--headless",
 )
-
-
 # A request's latency begins in the front end, before any gauge counts it; overloaded, that is as long again.
 _UNSEEN = 2.0
 

@@ -14,11 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-
-
 _OPERATORS = frozenset({"=", "!=", "=~", "!~"})
-
-
 WHOLE_ANSWERS: Final[Mapping[str, str]] = {
     "partial_response": "false",
     "deny_partial_response": "1",
@@ -29,18 +25,10 @@ WHOLE_ANSWERS: Final[Mapping[str, str]] = {
 Thanos knows the first, a cluster of VictoriaMetrics the second. The third keeps Thanos from answering with means of several
 samples in place of counters. Prometheus ignores all of them.
 """
-
-
 # A label's name as an argument of label_replace, any other text (a matcher's value comes behind = or ~), or a name.
 _WORD = re.compile(r'(?<![=~])"(namespace|pod)"|"(?:\\.|[^"\\])*"|[a-zA-Z_:][a-zA-Z0-9_:]*', re.DOTALL)
-
-
 _OTHER_EXPORTERS = ("kube_", "DCGM_")
-
-
 _SUBQUERY = re.compile(r"\((.*)\)\[(\d+)s:(\d+)s\](?: @ (\d+))?", re.DOTALL)
-
-
 _ESCAPES = {
     **{code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F)},
     **str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}),
@@ -152,49 +140,27 @@ class RangeQuestion(NamedTuple):
 
 
 PREFIX = "vllm:"
-
-
 PREFIXES = (PREFIX, "kserve_vllm:", "ray_vllm:", "ray_vllm_", "vllm_")
 """The prefixes of names where KServe, Ray or a pipeline that allows no colons has been."""
-
-
 POD = ("namespace", "pod", "model_name")
 """Labels of a pod's series by which figures are grouped."""
-
-
 NAMESPACES = ("exported_namespace", "kubernetes_namespace", "k8s_namespace_name")
-
-
 PODS = ("exported_pod", "kubernetes_pod_name", "k8s_pod_name", "pod_name")
 """Labels under which a federation, an older scrape job or a collector leaves the names of a pod and its namespace."""
-
-
 ENGINE = ("engine", "exported_engine", "WorkerId")
 """Labels that tell the engines of one pod apart.
 
 A scrape whose target has a label `engine` of its own, such as a pod's label, renames vLLM's to `exported_engine`. Ray adds
 the third one.
 """
-
-
 STATISTIC = "stat"
 """Label that names the statistic in a query's answer."""
-
-
 REPLICA = "replica"
 """Label that `by_replica` adds."""
-
-
 RUNNING = "num_requests_running"
-
-
 WAITING = "num_requests_waiting"
-
-
 _OF_NATIVE = {"_count": "histogram_count", "_sum": "histogram_sum"}
 """The functions that read a counter of a native histogram, by the suffix of the classic series."""
-
-
 # Text of users stands in string literals alone, each of which is one word.
 _PROMQL_WORD = re.compile(
     rf'"(?:\\.|[^"\\])*"| or (?:{"|".join(_OF_NATIVE.values())})\(|[^"() ]+|.', re.DOTALL
@@ -244,8 +210,6 @@ COUNTED: Mapping[str, Counted] = {
     "accepted": Counted("spec_decode_num_accepted_tokens_per_pos", labels=("position",)),
     "preemptions": Counted("num_preemptions"),
 }
-
-
 DRAFTED = Counted("spec_decode_num_draft_tokens")
 """Drafted tokens; whether drafts are shorter than the longest one."""
 
