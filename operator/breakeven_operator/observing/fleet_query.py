@@ -1,6 +1,6 @@
 """The PromQL that watches a fleet: one instant query per Prometheus, window and set of extra matchers; one for the past.
 
-Every statistic is summed by (namespace, pod, model_name) over engines, each of which counts once (`engine_series`), and is
+Every statistic is summed by (namespace, pod, model_name) over engines, each of which counts once (`promql`), and is
 named by the label `stat`. All are joined by `or`: the number of queries does not grow with services or statistics, and all
 values belong to one evaluation time. Which pods count is decided afterwards, in memory, from the pods' names. A large fleet
 is watched by sums over the pods of each ReplicaSet, and looked at pod by pod only where something has to be decided. Text of

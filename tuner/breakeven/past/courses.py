@@ -105,7 +105,7 @@ class PodCourse:
 def questions(engines: EngineSeries, window_s: int) -> dict[str, str]:
     """PromQL of each statistic; an element per pod, those of `accepted` also by position.
 
-    Copies of an engine count once, as in `engine_series`. Counters are asked for as they stand at a window's ends: growths of
+    Copies of an engine count once, as in `promql`. Counters are asked for as they stand at a window's ends: growths of
     all of them then belong to the same two scrapes, and no server extrapolates them in a way of its own.
     """
     found = {

@@ -101,7 +101,7 @@ class Window:
         replicas: int | None = None,
         age_s: float = 0.0,
     ) -> Window:
-        """The figures of what the counters of each pod grew by; `plausibility` says what is wrong with them.
+        """The figures of what the counters of each pod grew by; `growths` says what is wrong with them.
 
         With `replicas` one element is the sum over so many pods.
         """
