@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.serving.engine_series import COUNTED, DRAFTED, PREFIX, RUNNING, WAITING
+from breakeven.serving.promql import COUNTED, DRAFTED, PREFIX, RUNNING, WAITING
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.phrases import spoken
 from breakeven.profile import Profile
-from breakeven_operator.reconcile.formatting import pays_until
+from breakeven_operator.outcome.formatting import pays_until
 
 # Predictions above this utilisation are extrapolation, so no load of the story lies above it (for the arm expected).
 HIGHEST_UTILISATION = 0.70

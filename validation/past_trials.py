@@ -17,7 +17,7 @@ from breakeven.past.past_reading import AskedPast, KnownPast, known_past
 from breakeven.past.pod_facts import PodFacts, PodKind, kind_of
 from breakeven.past.steady import cut
 from breakeven.past.unknowns import PastWord
-from breakeven.serving.engine_series import COUNTED, DRAFTED
+from breakeven.serving.promql import COUNTED, DRAFTED
 from validation.judged_engines import ENGINES, Half, JudgedEngine
 from validation.law_door import CONFIDENCE
 from validation.pasts import MODEL, NAMESPACE, MadePast, PastOf, ScrapedPod, made_past

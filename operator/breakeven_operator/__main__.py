@@ -5,12 +5,34 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import Any
 
 import click
 
 from breakeven import __version__
 from breakeven.errors import BreakevenError
+from breakeven_operator.kinds import MANAGED_BY, RUNS, SERVICE_LABEL, SERVICES, owner_reference
 from breakeven_operator.ports import ClusterError
+from breakeven_operator.resources.calibrationrun import Trigger
+
+
+def requested_run(namespace: str, service: str, uid: str, trigger: Trigger) -> dict[str, Any]:
+    """The CalibrationRun to create, with a name that the API server completes.
+
+    Without a uid the run stays when the service goes.
+    """
+    owners = {"ownerReferences": [owner_reference(SERVICES, service, uid)]} if uid else {}
+    return {
+        "apiVersion": RUNS.api_version,
+        "kind": RUNS.kind,
+        "metadata": {
+            "generateName": f"{service}-",
+            "namespace": namespace,
+            "labels": {**MANAGED_BY, SERVICE_LABEL: service},
+            **owners,
+        },
+        "spec": {"serviceRef": {"name": service}, "trigger": str(trigger)},
+    }
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -30,7 +52,8 @@ def run(*, dry_run: bool, once: bool) -> None:
     \b
       KUBECONFIG=.local/kubeconfig breakeven-operator run --dry-run --once
     """
-    from breakeven_operator import assembly, handlers
+    from breakeven_operator import handlers
+    from breakeven_operator.loop import assembly
     from breakeven_operator.serve import logs
     from breakeven_operator.settings import read_settings
 
@@ -66,9 +89,8 @@ def trial() -> None:
 )
 def request_run(service: str, service_uid: str, namespace: str, trigger: str) -> None:
     """Create one CalibrationRun; the operator admits it. What a service's CronJob runs."""
-    from breakeven_operator.adapters.kubernetes import KubernetesCluster
+    from breakeven_operator.cluster.kubernetes import KubernetesCluster
     from breakeven_operator.kinds import RUNS
-    from breakeven_operator.request import requested_run
     from breakeven_operator.resources.calibrationrun import Trigger
 
     async def create() -> str:

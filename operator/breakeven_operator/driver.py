@@ -2,7 +2,8 @@
 
 The driver runs beside the engine in one pod and sweeps it. After each point it applies the arm's points to the
 CalibrationRun, under a field manager of its own: always the arm's whole list, so that applying twice changes nothing. A
-pod that replaces a preempted one finds the points there and goes on.
+pod that replaces a preempted one finds the points there and goes on. Nothing of a request or an answer is logged: answers of
+the arm go into a Secret, findings into the run's status.
 
 Exit codes: 0 the sweep came to its end; 1 the engine cannot be measured; 2 the environment is wrong; 3 the API server
 does not take the points; 4 the run is gone; 5 the file of prompts cannot be used; 6 the time was up before there were points
@@ -13,27 +14,330 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
 
+from breakeven.answering.gate import GateFinding, judge_arm
+from breakeven.answering.judgement import JudgedSet
+from breakeven.answering.prompt_set import ANSWER_TOKENS
+from breakeven.arm import arm_drafting
 from breakeven.errors import InputError
-from breakeven.load_driver.client import EngineClient, EngineError
-from breakeven.load_driver.design import Finished, of_the_sweep
-from breakeven.load_driver.sweep import SweepProgress, run_sweep
+from breakeven.load_driver.asking import ask, gate_prompts, judge
+from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.dataset import Dataset, read_dataset
+from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
+from breakeven.load_driver.question import Question
+from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
 from breakeven.points.point import Point
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.answer_trial import ask_and_keep, judge_kept
-from breakeven_operator.calibration.measurements import measured_of, usable_points
+from breakeven_operator.calibration.answer_secrets import (
+    MOUNT_PATH,
+    AnswerOwner,
+    answers_status,
+    kept_answers,
+    secret_of,
+)
+from breakeven_operator.calibration.jobs import ENGINE_VARIABLES, TrialPlan, arm_label, job_name
+from breakeven_operator.calibration.sending import sent, text_name, workload_spec
+from breakeven_operator.calibration.transition import measured_of, stored, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
-from breakeven_operator.point_store import PointStore, RunGoneError
-from breakeven_operator.ports import Cluster, ClusterError
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
+from breakeven_operator.kinds import RUNS, SECRETS
+from breakeven_operator.ports import Cluster, ClusterError, Creator, Manifest
 from breakeven_operator.resources.base import AGAIN
+from breakeven_operator.resources.calibrationrun import ArmAnswers, CalibrationRun, StoredPoint
+from breakeven_operator.resources.calibrationspec import LoadChoice, PromptSource
 from breakeven_operator.serve.logs import TextLines
-from breakeven_operator.trial_environment import PromptsError, TrialEnvironment
+
+T = TypeVar("T")
+_STORE_ATTEMPTS = 8  # with pauses doubling from 0.5 s: about a minute of an absent API server
+
+
+class RunGoneError(Exception):
+    """The CalibrationRun was deleted or has ended: nobody waits for points any more."""
+
+
+class PointStore:
+    """The arm's points in the CalibrationRun's status; of the judge, its findings about answers."""
+
+    def __init__(self, trial: TrialEnvironment, runs: Cluster, *, pause_s: float = 0.5) -> None:
+        self._trial = trial
+        self._runs = runs
+        self._pause_s = pause_s
+        self._points: list[StoredPoint] = []
+        self._answers: list[ArmAnswers] = []
+
+    async def load(self) -> CalibrationRun:
+        """Read the run and remember this arm's points.
+
+        Raises:
+            RunGoneError: there is no such run, or it has ended.
+            ClusterError: the API server does not answer.
+        """
+        found = await self._persistently(self._get)
+        if found is None:
+            raise RunGoneError(f"there is no CalibrationRun {self._trial.namespace}/{self._trial.run}")
+        run = CalibrationRun.read(found, f"CalibrationRun {self._trial.namespace}/{self._trial.run}")
+        if run.status.phase is not None and run.status.phase.final:
+            raise RunGoneError(f"CalibrationRun {self._trial.run} is {run.status.phase} already")
+        self._points = list(run.status.points_of(self._trial.arm_name))
+        return run
+
+    @property
+    def points(self) -> tuple[StoredPoint, ...]:
+        """This arm's points, stored ones and new ones."""
+        return tuple(self._points)
+
+    async def add(self, measured: Point) -> None:
+        """Make one more point durable; returns only when the API server has it, and raises as `load` does."""
+        identity = self._trial.sweep.workload.identity
+        start = self._trial.arm_name if self._trial.second_start else None
+        point = replace(measured, sweep=identity, schedule=self._trial.schedule, start=start)
+        index = 1 + max((stored_before.index for stored_before in self._points), default=-1)
+        self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
+        await self._persistently(self._apply)
+
+    async def add_answers(self, found: GateFinding) -> None:
+        """Make one more finding durable, as `add` does."""
+        self._answers.append(answers_status(found))
+        await self._persistently(self._apply)
+
+    async def _get(self) -> Manifest | None:
+        return await self._runs.get(RUNS, self._trial.namespace, self._trial.run)
+
+    async def _apply(self) -> Manifest:
+        body = {
+            "apiVersion": RUNS.api_version,
+            "kind": RUNS.kind,
+            "metadata": {"name": self._trial.run, "namespace": self._trial.namespace},
+            # All of it each time: what a manager leaves out of an apply is taken away.
+            "status": {
+                name: [one.to_json_object() for one in kept]
+                for name, kept in (("points", self._points), ("answers", self._answers))
+                if kept
+            },
+        }
+        try:
+            return await self._runs.apply(
+                RUNS, body, force=True, subresource="status", manager=self._trial.field_manager
+            )
+        except ClusterError as error:
+            if error.status == 404:
+                raise RunGoneError(f"CalibrationRun {self._trial.run} was deleted") from error
+            raise
+
+    async def _persistently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what an absent or overloaded API server refused; what it answers for good is not repeated."""
+        pause_s = self._pause_s
+        for attempt in range(_STORE_ATTEMPTS):
+            try:
+                return await call()
+            except ClusterError as error:
+                for_good = error.status in range(400, 500) and error.status not in {408, 409, 429}
+                if for_good or attempt == _STORE_ATTEMPTS - 1:
+                    raise
+                _LOG.warning("the API server: %s; trying again in %.1f s", error, pause_s)
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+        raise AssertionError("unreachable")
+
+
+_WHERE = "BREAKEVEN_TRIAL"
+
+
+class PromptsError(Exception):
+    """The file of prompts is not there, or is none; one line that shows no prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnvironment:
+    """Settings from the Job's pod template, read from environment variables.
+
+    Attributes:
+        schedule: the draft length per batch size that the engine runs, or the word for adaptive verification; None if it drafts
+            by one length.
+        answers: how its answers are kept, or all arms' answers judged; None if answers are not compared.
+    """
+
+    namespace: str
+    run: str
+    arm_name: str
+    sweep: Sweep
+    endpoint: Endpoint
+    schedule: str | None = None
+    answers: AnswerTrial | None = None
+
+    @classmethod
+    def read(cls, env: Mapping[str, str]) -> TrialEnvironment:
+        """Parse and check the variables that `calibration.jobs` sets.
+
+        Raises:
+            InputError: a variable is missing, or a field of its document is not what it should be; names it.
+            PromptsError: the file of prompts cannot be used.
+        """
+        trial = _trial(_text(env, "TRIAL"))
+        planned, plan, schedule = trial.arm, trial.plan, trial.drafts
+        try:
+            arm = arm_drafting(planned.method, planned.k, planned.candidate, schedule)
+        except ValueError as error:
+            raise InputError(f"{_WHERE}.arm", str(error), "an arm") from error
+        settings = SweepSettings(
+            loads=plan.loads,
+            max_concurrency=trial.max_concurrency,
+            point_seconds=plan.point_seconds,
+            min_point_seconds=min(5, plan.point_seconds),
+            warmup_seconds=plan.warmup_seconds,
+            max_seconds=trial.max_seconds,
+            halved=trial.halved,
+        )
+        auto = plan.load_choice is LoadChoice.AUTO
+        question = Question((arm,), settings, plan.expected_rps, running=arm) if auto else None
+        ca_file = env.get("BREAKEVEN_CA_FILE")
+        spec = workload_spec(plan.workload)
+        dataset = _dataset(trial.prompts, spec.prompts)
+        workload = sent(spec, plan.prompt_tokens, plan.output_tokens, dataset, drafts=planned.k > 0)
+        return cls(
+            namespace=_text(env, "NAMESPACE"),
+            run=trial.run,
+            arm_name=planned.arm,
+            sweep=Sweep((arm,), workload, settings, lengths=True, question=question),
+            endpoint=Endpoint(
+                url=_text(env, "URL"),
+                model=plan.served_model_name,
+                api_key=env.get("BREAKEVEN_API_KEY") or env.get(f"{ENGINE_VARIABLES}VLLM_API_KEY") or None,
+                ca_file=Path(ca_file) if ca_file else None,
+                # The engine is asked at its pod's address, which no certificate names.
+                check_hostname=False,
+            ),
+            schedule=schedule,
+            answers=_answers(trial, env, dataset),
+        )
+
+    @property
+    def second_start(self) -> bool:
+        """Whether an arm of the run is measured on a second start of its engine."""
+        return self.arm_name.endswith(AGAIN)
+
+    @property
+    def field_manager(self) -> str:
+        """Owner of this arm's points."""
+        return f"breakeven-trial-{arm_label(self.arm_name)}"
+
+
+def _answers(trial: TrialPlan, env: Mapping[str, str], dataset: Dataset | None) -> AnswerTrial | None:
+    # The first start of an arm answers.
+    if trial.plan.answers_seconds is None or (trial.arm.second_start and not trial.judged):
+        return None
+    return AnswerTrial(
+        owner=AnswerOwner(
+            _text(env, "NAMESPACE"),
+            trial.service,
+            trial.run,
+            job_name(trial.run, trial.arm.arm),
+            "" if trial.judged else _text(env, "JOB_UID"),
+        ),
+        arm=trial.arm.arm,
+        longest_s=float(trial.plan.answers_seconds),
+        tokens=trial.plan.answers_output_tokens or ANSWER_TOKENS,
+        judged=trial.judged,
+        own=dataset,
+        folder=Path(env.get("BREAKEVEN_ANSWERS") or MOUNT_PATH),
+    )
+
+
+def _dataset(path: str | None, prompts: PromptSource | None) -> Dataset | None:
+    if prompts is None or path is None:
+        return None
+    try:
+        return read_dataset(Path(path), text_name(prompts), prompts.category)
+    except InputError as error:
+        raise PromptsError(f"workload.prompts: {error}") from None
+
+
+def _trial(text: str) -> TrialPlan:
+    try:
+        return TrialPlan.read(json.loads(text), _WHERE)
+    except ValueError as error:
+        raise InputError(_WHERE, f"no JSON: {error}", "what the calibration Job sets") from None
+
+
+def _text(env: Mapping[str, str], name: str) -> str:
+    value = env.get(f"BREAKEVEN_{name}", "")
+    if not value:
+        raise InputError(f"BREAKEVEN_{name}", "not set", "what the calibration Job sets")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTrial:
+    """Settings of the answers' part of a trial.
+
+    Attributes:
+        longest_s: time for the answers of one arm, and for their judgement.
+        judged: Jobs whose answers are judged, no speculation first; empty: the arm is asked.
+        own: the user's own prompts; None for the shipped ones.
+    """
+
+    owner: AnswerOwner
+    arm: str
+    longest_s: float
+    tokens: int
+    judged: tuple[str, ...] = ()
+    own: Dataset | None = None
+    folder: Path = Path(MOUNT_PATH)
+
+
+async def ask_and_keep(trial: AnswerTrial, client: EngineClient, cluster: Creator) -> None:
+    """Ask the arm and keep its answers for the judge. A failure is logged and leaves the measured points as they are."""
+    try:
+        given = await ask(client, trial.arm, gate_prompts(trial.own), trial.longest_s, trial.tokens)
+        await cluster.create(SECRETS, secret_of(given, trial.owner))
+    except EngineError as error:
+        _LOG.warning("%s: no answers to judge: %s", trial.arm, error)
+    except ClusterError as error:
+        # A pod that replaces a preempted one finds the answers there.
+        if error.status != 409:
+            _LOG.warning("%s: its answers cannot be kept: %s", trial.arm, error)
+    else:
+        _LOG.info("%s: %d answers, %d requests refused", trial.arm, len(given.answers), given.refused)
+
+
+async def judge_kept(
+    trial: AnswerTrial, client: EngineClient, keep: Callable[[GateFinding], Awaitable[None]]
+) -> None:
+    """Judge what the arms answered; hands over one finding per arm, no speculation excepted.
+
+    Raises:
+        EngineError: the engine serves no such model.
+    """
+    floor: JudgedSet | None = None
+    for job in trial.judged:
+        try:
+            given = kept_answers(job, trial.folder)
+        except InputError as error:
+            _LOG.warning("%s", error)
+            given = None
+        if given is None:
+            _LOG.warning("%s left no answers", job)
+            if floor is None:
+                return
+            continue
+        judged = await judge(client, given, trial.longest_s)
+        _LOG.info("%s: %d of %d answers judged", given.arm, len(judged.judged), len(given.answers))
+        if floor is None:
+            floor = judged
+            continue
+        found = judge_arm(judged, floor)
+        _LOG.info("%s: %s: %s", found.arm, found.word, found)
+        await keep(found)
+
 
 _LOG = logging.getLogger("trial")
 OK, ENGINE_FAILED, BAD_ENVIRONMENT, NOT_STORED, RUN_GONE, TERMINATED = 0, 1, 2, 3, 4, 143

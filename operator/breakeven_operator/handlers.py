@@ -14,12 +14,12 @@ from typing import Any, cast
 import kopf
 from aiohttp import ClientSession
 
-from breakeven_operator.adapters.kubernetes import SILENCE_S, KubernetesCluster
-from breakeven_operator.adapters.own_objects import OWN_KINDS
-from breakeven_operator.assembly import assembled
+from breakeven_operator.cluster.kubernetes import SILENCE_S, KubernetesCluster
+from breakeven_operator.cluster.own_objects import OWN_KINDS
 from breakeven_operator.kinds import GROUP, PROFILES, RUNS, SERVICES, VERSION
+from breakeven_operator.loop.assembly import assembled
 from breakeven_operator.ports import ClusterError, EventKind
-from breakeven_operator.serve import web
+from breakeven_operator.serve import health as web
 from breakeven_operator.settings import Settings
 
 _LOG = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -29,7 +30,16 @@ from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.base import Model
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
-from breakeven_operator.watching import WatchSettings
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """Settings of the services that are made: candidates as JSON, and how many there may be, over all namespaces and in one."""
+
+    candidates: Mapping[str, Any]
+    most: int
+    most_per_namespace: int
+
 
 # Variables that the kubelet adds for every Service of the namespace whose name begins like ours.
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")

@@ -22,8 +22,9 @@ OUTPUT = "BREAKEVEN_REACH"
 """Environment variable: the file that the plugin writes. Without it the plugin does nothing."""
 CORE = (
     "tuner/breakeven/planning", "tuner/breakeven/fitting", "tuner/breakeven/laws", "tuner/breakeven/readers",
-    "tuner/breakeven/load_driver", "tuner/breakeven/serving", "operator/breakeven_operator/reconcile",
-    "operator/breakeven_operator/adapters", "operator/breakeven_operator/calibration",
+    "tuner/breakeven/load_driver", "tuner/breakeven/serving", "operator/breakeven_operator/observing",
+    "operator/breakeven_operator/judging", "operator/breakeven_operator/rolls", "operator/breakeven_operator/outcome",
+    "operator/breakeven_operator/cluster", "operator/breakeven_operator/calibration",
     "operator/breakeven_operator/workloads", "operator/breakeven_operator/board/board_access.py",
 )  # fmt: skip
 """Packages that decide, read or keep tenants apart. Each has the same share of a sample."""

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import aiohttp
 
 from bench.large_cluster import PODS_PER_SERVICE, LargeCluster, ManyPodsPrometheus, account_of, serving
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import SERVICES
 from fakes.fleet_metrics import PodTraffic
 from localcluster import LocalCluster

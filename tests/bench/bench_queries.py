@@ -53,17 +53,17 @@ _FIGURES = ("queries", "query, kB", "answer, kB", "Prometheus, CPU s", "operator
 _ASKING = """
 import asyncio, inspect, json, sys, time
 from pathlib import Path
-from breakeven_operator.adapters.present_loads import PODS_PER_QUERY
-from breakeven_operator.adapters.prometheus_answers import parted
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
-from breakeven.serving.engine_series import EngineSeries
+from breakeven_operator.cluster.prometheus_answers import PODS_PER_QUERY
+from breakeven_operator.cluster.prometheus_answers import parted
+from breakeven_operator.cluster.prometheus_api import PrometheusClient
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import PrometheusAccess
-from breakeven_operator.reconcile.fleet_query import fleet_query, past_query, roll_query, sums_query
-from breakeven_operator.reconcile.latency_metrics import latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import read_fleet
-from breakeven_operator.reconcile.past_metrics import read_past
-from breakeven_operator.reconcile.roll_metrics import read_roll
+from breakeven_operator.observing.fleet_query import fleet_query, past_query, roll_query, sums_query
+from breakeven_operator.observing.latency_metrics import latency_query, read_latencies
+from breakeven_operator.observing.live_metrics import read_fleet
+from breakeven_operator.observing.past_metrics import read_past
+from breakeven_operator.observing.roll_metrics import read_roll
 import breakeven_operator
 
 # An older checkout takes matchers.

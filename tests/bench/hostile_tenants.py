@@ -26,7 +26,7 @@ from aiohttp import web
 
 from bench.bench_operator import Operator, cpu_s, operator
 from bench.large_cluster import LargeCluster
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import CONFIG_MAPS, RUNS, SERVICES, Ref
 from fakes.fleet_metrics import FakePrometheus, PodTraffic
 from fakes.manual_clock import FakeClock

@@ -20,7 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import (
     DEPLOYMENTS,
     NODES,
@@ -31,8 +31,7 @@ from breakeven_operator.kinds import (
     SERVICES,
     Resource,
 )
-from breakeven_operator.packed import whole
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     EVALUATED,
     FIRST_SEEN,
     LAST_SEEN,
@@ -42,6 +41,7 @@ from breakeven_operator.reconcile.fleet_query import (
     WORKLOAD,
     siblings_of,
 )
+from breakeven_operator.packed import whole
 from fakes.fleet_metrics import FakePrometheus, PodTraffic, pods_of, summed
 from fakes.fleet_world import GPU, SERVICE, TARGET, profile_json
 from fakes.kubelet import DIGEST

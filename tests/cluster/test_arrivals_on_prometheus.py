@@ -8,10 +8,9 @@ import time
 import pytest
 
 from breakeven.serving.counted_window import Window
-from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.reconcile.fleet_query import arrivals_query
-from breakeven_operator.reconcile.roll_metrics import read_roll
-from breakeven_operator.reconcile.service import arrivals_of
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.observing.fleet_query import arrivals_query
+from breakeven_operator.observing.roll_metrics import arrivals_of, read_roll
 from fakes.arrivals import gamma_arrivals, scraped_arrivals
 from fakes.held_series import SeriesStore
 from operatorcluster.made_up_prometheus import past_asked, prometheus_of_store

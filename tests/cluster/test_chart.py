@@ -14,18 +14,18 @@ import yaml
 
 from breakeven import __version__
 from breakeven.answering.answer import AnswerSet
-from breakeven_operator.adapters.snapshot import Snapshot
+from breakeven_operator.__main__ import requested_run
 from breakeven_operator.calibration import schedule_job, trial_access
 from breakeven_operator.calibration.answer_secrets import AnswerOwner, secret_of
 from breakeven_operator.calibration.jobs import TrialLimits, build_job
 from breakeven_operator.calibration.run_plan import make_plan
+from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import DEPLOYMENTS, Ref
+from breakeven_operator.loop.watching import watched
 from breakeven_operator.ports import TrialSettings
-from breakeven_operator.request import requested_run
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
-from breakeven_operator.settings import read_settings
-from breakeven_operator.watching import WatchSettings, watched
+from breakeven_operator.settings import WatchSettings, read_settings
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from fakes.calibration_world import World
 from localcluster import LocalCluster, LocalClusterError

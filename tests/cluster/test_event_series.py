@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 from breakeven_operator.actions import ActionPlan, EmitEvent
-from breakeven_operator.adapters.clock import SystemClock
-from breakeven_operator.adapters.cluster_objects import ListedObjects
-from breakeven_operator.adapters.fitter import ChildFitter, FitTurns
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.cluster.cluster_objects import ListedObjects
+from breakeven_operator.cluster.fitter import ChildFitter, FitTurns
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
+from breakeven_operator.cluster.writer import Writer
 from breakeven_operator.kinds import CONFIG_MAPS, EVENTS, Ref
-from breakeven_operator.writer import Writer
+from breakeven_operator.loop.assembly import SystemClock
 
 # Product files whose change runs these tests at the next landing.
-COVERS = ("operator/breakeven_operator/adapters/kubernetes.py",)
+COVERS = ("operator/breakeven_operator/cluster/kubernetes.py",)
 
 
 def series_of_events(cluster, namespace):

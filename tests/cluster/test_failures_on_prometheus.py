@@ -9,8 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from breakeven.planning.roll_experiment import Witness
-from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.reconcile.roll_failures import (
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.observing.fleet_query import siblings_of
+from breakeven_operator.observing.roll_metrics import RolledPods, read_roll
+from breakeven_operator.resources.memorystatus import RequestsBefore
+from breakeven_operator.rolls.roll_failures import (
     FailureFinding,
     failures_query,
     find_failures,
@@ -18,8 +22,6 @@ from breakeven_operator.reconcile.roll_failures import (
     later_query,
     read_later,
 )
-from breakeven_operator.reconcile.roll_metrics import RolledPods, read_roll
-from breakeven_operator.resources.memorystatus import RequestsBefore
 from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_of
 
 SCRAPE_S, BLOCK_S, SPAN_S = 15, 60, 1800
@@ -135,7 +137,7 @@ def test_what_fails_after_the_last_word_is_counted_once_and_of_the_newest_pods(t
         scrapes.pod(f"{NEW}-{name}", 1200, 0, refused=0.4)
     with prometheus_of(tmp_path, scrapes.text()) as address:
         reading = read_later(asked(address, later_query([("llm", "chat")], EngineSeries(), 600)))
-    now = reading.of("llm", f"{NEW}-f5g6h")
+    now = reading.requests.get(NamespacedName("llm", siblings_of(f"{NEW}-f5g6h")))
     assert now is not None
     assert now.posts == pytest.approx(2 * RPS * 600, rel=0.15), "two jobs scrape each of two pods"
     assert now.served == pytest.approx(0.6 * now.posts, rel=0.03)

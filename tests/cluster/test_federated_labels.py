@@ -9,11 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.promql import LabelNames
+from breakeven.serving.promql import EngineSeries, LabelNames
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import fleet_query
-from breakeven_operator.reconcile.live_metrics import read_fleet
+from breakeven_operator.observing.fleet_query import fleet_query
+from breakeven_operator.observing.live_metrics import read_fleet
 from fakes.model_series import RPS, ModelSeries
 from operatorcluster.made_up_prometheus import asked, prometheus_of_store, prometheus_scraping, series_of
 from operatorcluster.waiting import until

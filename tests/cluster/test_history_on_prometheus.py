@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from breakeven.cli import root
 from breakeven.prior.public_table import ServiceFacts
-from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.adapters import workload_pasts
-from breakeven_operator.adapters.fitter import ChildFitter
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
-from breakeven_operator.adapters.workload_pasts import WorkloadPast, WorkloadPasts
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.cluster import workload_pasts
+from breakeven_operator.cluster.fitter import ChildFitter
+from breakeven_operator.cluster.prometheus_api import PrometheusClient
+from breakeven_operator.cluster.workload_pasts import WorkloadPast, WorkloadPasts
 from breakeven_operator.ports import PrometheusAccess
 from fakes.manual_clock import FakeClock
 from fakes.past_samples import openmetrics

@@ -18,13 +18,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from breakeven.cli import root
 from breakeven.planning.attainment import Histogram
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.case import SeriesOwner
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import NEEDED, fleet_query, past_query, roll_query, sums_query
-from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import SeriesOwner, read_fleet
-from breakeven_operator.reconcile.past_metrics import LoadOwner, read_past
-from breakeven_operator.reconcile.roll_metrics import read_roll
+from breakeven_operator.observing.fleet_query import NEEDED, fleet_query, past_query, roll_query, sums_query
+from breakeven_operator.observing.latency_metrics import latency_query, read_latencies
+from breakeven_operator.observing.live_metrics import read_fleet
+from breakeven_operator.observing.past_metrics import read_past
+from breakeven_operator.observing.roll_metrics import read_roll
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import parse_costs
@@ -35,7 +36,7 @@ from operatorcluster.made_up_prometheus import asked, past_asked, prometheus_scr
 from operatorcluster.page_server import PageServer
 
 # Product files whose change runs these tests at the next landing.
-COVERS = ("operator/breakeven_operator/reconcile/fleet_query.py",)
+COVERS = ("operator/breakeven_operator/observing/fleet_query.py",)
 
 COSTS = Path(__file__).parents[2] / "examples" / "engine-costs" / "demo.json"
 WINDOW_S = 15
@@ -184,7 +185,7 @@ def test_sums_past_and_blocks_count_them_once(address):
     ]
     assert sums[0].stats["started"] == pytest.approx(3 * RPS * WINDOW_S, rel=NEAR)
     past = read_past(past_asked(address, past_query(["llm"], EngineSeries(), WINDOW_S, WINDOW_S))).rates
-    assert past[LoadOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(RPS, rel=2 * NEAR)
+    assert past[SeriesOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(RPS, rel=2 * NEAR)
     blocks = read_roll(past_asked(address, roll_query([("llm", "chat")], EngineSeries(), 6, 3)))
     for pod in (NATIVE, BOTH):
         for stat in ("ttft_s", "started", "step_s"):
@@ -197,9 +198,9 @@ def test_sums_past_and_blocks_count_them_once(address):
 def test_latencies_are_those_of_all_pods_and_their_edges_are_the_same(address):
     answer = asked(address, latency_query([NamespacedName("llm", "chat")], EngineSeries(), WINDOW_S))
     assert any(one.buckets for one in answer), "the native one answers with buckets of its own"
-    counts = read_latencies(answer).counts[LatencyOwner("llm", SIBLINGS, "chat")]
+    counts = read_latencies(answer).counts[SeriesOwner("llm", SIBLINGS, "chat")]
     alone = read_latencies([one for one in answer if not one.buckets])
-    classic = alone.counts[LatencyOwner("llm", SIBLINGS, "chat")]
+    classic = alone.counts[SeriesOwner("llm", SIBLINGS, "chat")]
     for figure in ("e2e", "ttft", "tpot"):
         assert counts[figure].keys() == classic[figure].keys()
         for edge_s, count in classic[figure].items():
@@ -211,9 +212,7 @@ def test_latencies_of_exponential_histograms_have_edges_of_their_own(address):
         address, latency_query([NamespacedName("llm", n) for n in ("chat", "expo")], EngineSeries(), WINDOW_S)
     )
     counts = read_latencies(answer).counts
-    (classic, expo) = (
-        counts[LatencyOwner("llm", one, "chat")]["e2e"] for one in (SIBLINGS, EXPONENTIAL[:-5])
-    )
+    (classic, expo) = (counts[SeriesOwner("llm", one, "chat")]["e2e"] for one in (SIBLINGS, EXPONENTIAL[:-5]))
     assert expo[math.inf] == pytest.approx(classic[math.inf] / 3, rel=NEAR)
     # Values of the page lie at the classic upper edges, and buckets are a twelfth wide.
     for share in (0.5, 0.9):

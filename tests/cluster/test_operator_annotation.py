@@ -12,7 +12,7 @@ from operatorcluster.stage import OPERATOR, condition
 from operatorcluster.waiting import until
 
 # Product files whose change runs these tests at the next landing.
-COVERS = ("operator/breakeven_operator/reconcile/rollout.py", "operator/breakeven_operator/writer.py")
+COVERS = ("operator/breakeven_operator/rolls/rollout.py", "operator/breakeven_operator/cluster/writer.py")
 
 EAGLE = {"updatePolicy": {"pinnedArm": "eagle/3"}}
 CONFIG = {"method": "eagle3", "model": "org/eagle-head", "num_speculative_tokens": 3}

@@ -17,7 +17,7 @@ from operatorcluster.replaying import Replaying
 from operatorcluster.target_engine import EAGLE, law, tokens_per_step
 
 # Product files whose change runs these tests at the next landing.
-COVERS = ("operator/breakeven_operator/adapters/",)
+COVERS = ("operator/breakeven_operator/cluster/",)
 
 RPS = 2.0
 # Of `metricsSource.windowSeconds` in the manifests.

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.promql import Matcher
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven.serving.promql import EngineSeries, Matcher
+from breakeven_operator.cluster.prometheus_api import PrometheusClient
+from breakeven_operator.observing.fleet_query import past_query, roll_query
+from breakeven_operator.observing.past_metrics import read_past
+from breakeven_operator.observing.roll_metrics import NamesakePod, RolledPods, both_arms, read_roll
 from breakeven_operator.ports import PrometheusAccess
-from breakeven_operator.reconcile.fleet_query import past_query, roll_query
-from breakeven_operator.reconcile.past_metrics import read_past
-from breakeven_operator.reconcile.roll_metrics import NamesakePod, RolledPods, both_arms, read_roll
 from operatorcluster import manifests
 from operatorcluster.made_up_prometheus import prometheus_of
 from operatorcluster.stage import decision

@@ -16,7 +16,7 @@ from operatorcluster.target_engine import law
 from operatorcluster.waiting import until
 
 # Product files whose change runs these tests at the next landing.
-COVERS = ("operator/breakeven_operator/adapters/",)
+COVERS = ("operator/breakeven_operator/cluster/",)
 
 RPS = 2.0
 # Longer than liveness has patience with a loop that does not come round, so that a query without a deadline shows.

@@ -13,12 +13,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven.planning.attainment import Histogram
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.plausibility import ENGINES
+from breakeven.serving.growths import ENGINES
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.generate.dashboard import ROWS
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     FIRST_SEEN,
     LAST_SEEN,
     POSITION_STAT,
@@ -28,9 +29,8 @@ from breakeven_operator.reconcile.fleet_query import (
     siblings_of,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import latencies_of, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import Live, read_fleet
-from breakeven_operator.reconcile.pod_figures import WatchedPods
+from breakeven_operator.observing.latency_metrics import latencies_of, latency_query, read_latencies
+from breakeven_operator.observing.live_metrics import WatchedPods, read_fleet
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.workloads.workload import PodState

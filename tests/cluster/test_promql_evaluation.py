@@ -13,26 +13,26 @@ from collections import Counter
 import pytest
 
 from breakeven.past.courses import POD, questions
-from breakeven.serving.engine_series import (
+from breakeven.serving.promql import (
     COUNTED,
     DRAFTED,
     PREFIX,
     RUNNING,
     WAITING,
     EngineSeries,
+    Matcher,
     by_replica,
 )
-from breakeven.serving.promql import Matcher
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     arrivals_query,
     fleet_query,
     past_query,
     roll_query,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import latency_query
-from breakeven_operator.reconcile.roll_failures import failures_query
+from breakeven_operator.observing.latency_metrics import latency_query
+from breakeven_operator.rolls.roll_failures import failures_query
 from fakes.held_series import STALE, NativeHistogram, SeriesStore
 from fakes.promql_evaluation import evaluate, evaluate_range
 from operatorcluster.made_up_prometheus import prometheus_of_store

@@ -10,19 +10,20 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.case import SeriesOwner
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     fleet_query,
     past_query,
     roll_query,
     siblings_of,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import LatencyOwner, latency_query, read_latencies
-from breakeven_operator.reconcile.live_metrics import SeriesOwner, read_fleet
-from breakeven_operator.reconcile.past_metrics import LoadOwner, read_past
-from breakeven_operator.reconcile.roll_metrics import read_roll
+from breakeven_operator.observing.latency_metrics import latency_query, read_latencies
+from breakeven_operator.observing.live_metrics import read_fleet
+from breakeven_operator.observing.past_metrics import read_past
+from breakeven_operator.observing.roll_metrics import read_roll
 from operatorcluster.made_up_prometheus import asked, past_asked
 from operatorcluster.sources import SOURCES, source_of
 
@@ -160,7 +161,7 @@ def test_sums_latencies_past_and_blocks_count_each_engine_once(address):
     buckets = read_latencies(
         asked(address, latency_query([NamespacedName("llm", "chat")], EngineSeries(), WINDOW_S))
     )
-    assert buckets.counts[LatencyOwner("llm", siblings, "chat")]["e2e"][2.5] == pytest.approx(
+    assert buckets.counts[SeriesOwner("llm", siblings, "chat")]["e2e"][2.5] == pytest.approx(
         7 * RPS * WINDOW_S, rel=0.03
     )
     blocks = read_roll(past_asked(address, roll_query(rolled, EngineSeries(), 300, 60)))
@@ -174,10 +175,10 @@ def test_the_past_counts_engines_once_and_requests_that_clients_gave_up(address)
     past = read_past(past_asked(address, past_query(["llm"], EngineSeries(), 600, 300))).rates
     queue = 1 / 100
     # Seven engines of four pods.
-    assert past[LoadOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(
+    assert past[SeriesOwner("llm", "Deployment chat", "chat")].rps[-1] == pytest.approx(
         7 * (RPS + queue) / 4, rel=0.03
     )
-    assert past[LoadOwner("llm", "Deployment gone", "chat")].rps[-1] == pytest.approx(RPS + queue, rel=0.03)
+    assert past[SeriesOwner("llm", "Deployment gone", "chat")].rps[-1] == pytest.approx(RPS + queue, rel=0.03)
 
 
 @pytest.mark.parametrize("model", ["chat", "renamed"])

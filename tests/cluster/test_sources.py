@@ -12,19 +12,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.case import FleetReading, Live
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.observing.fleet_query import arrivals_query, fleet_query, past_query, roll_query
+from breakeven_operator.observing.live_metrics import WatchedPods, read_fleet, read_service
+from breakeven_operator.observing.roll_metrics import read_roll
 from breakeven_operator.ports import MetricsError
-from breakeven_operator.reconcile.fleet_query import arrivals_query, fleet_query, past_query, roll_query
-from breakeven_operator.reconcile.live_metrics import (
-    FleetReading,
-    Live,
-    read_fleet,
-    read_service,
-)
-from breakeven_operator.reconcile.pod_figures import WatchedPods
-from breakeven_operator.reconcile.roll_metrics import read_roll
 from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 from operatorcluster.made_up_prometheus import asked, past_asked, series_of
@@ -42,7 +37,7 @@ from operatorcluster.sources import (
 from operatorcluster.waiting import until
 
 # Product files whose change runs these tests at the next landing.
-COVERS = ("operator/breakeven_operator/adapters/",)
+COVERS = ("operator/breakeven_operator/cluster/",)
 
 SECONDS, SCRAPE_S, WINDOW_S, OFFSET_S = 1200, 15, 300, 30
 FIRST, SECOND = PODS = ("chat-7d9f8b6c5d-bbbbb", "chat-7d9f8b6c5d-ccccc")

@@ -14,12 +14,12 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client
 
-from breakeven_operator.adapters.clock import SystemClock
-from breakeven_operator.adapters.cluster_objects import Interest
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
-from breakeven_operator.adapters.own_objects import OwnObjects
-from breakeven_operator.adapters.watched_objects import WatchedObjects
+from breakeven_operator.cluster.cluster_objects import Interest
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
+from breakeven_operator.cluster.own_objects import OwnObjects
+from breakeven_operator.cluster.watched_objects import WatchedObjects
 from breakeven_operator.kinds import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICASETS, Ref
+from breakeven_operator.loop.assembly import SystemClock
 from breakeven_operator.ports import ClusterError, EventKind
 from localcluster import LocalCluster
 from operatorcluster.api_proxy import ApiProxy, Line

@@ -16,11 +16,10 @@ from breakeven.deciding import Decision
 from breakeven.profile import Comparison, Profile
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.counted_window import Arrivals, Window
-from breakeven.serving.engine_series import EngineSeries
-from breakeven_operator.reconcile.fleet_query import arrivals_query
-from breakeven_operator.reconcile.judge import choose
-from breakeven_operator.reconcile.roll_metrics import read_roll
-from breakeven_operator.reconcile.service import arrivals_of
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.judging.judge import choose
+from breakeven_operator.observing.fleet_query import arrivals_query
+from breakeven_operator.observing.roll_metrics import arrivals_of, read_roll
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import default_document

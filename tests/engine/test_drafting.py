@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven_operator.calibration.sending import imposed
-from breakeven_operator.resources.workloadspec import SyntheticAcceptance, WorkloadSpec
+from breakeven_operator.resources.calibrationspec import SyntheticAcceptance, WorkloadSpec
 from breakeven_sim.engine.costs import Text, default_document
 from breakeven_sim.engine.drafting import DraftedText, TextSource, plain_steps, plan_steps, survival
 from breakeven_sim.engine.speculative_config import speculation

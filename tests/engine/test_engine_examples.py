@@ -14,7 +14,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
-from breakeven_operator.reconcile.formatting import pays_until
+from breakeven_operator.outcome.formatting import pays_until
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet_arms import CostArms

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
 from breakeven.serving.growths import Growths
+from breakeven.serving.promql import COUNTED, RUNNING, WAITING
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.drafting import DraftedText
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics

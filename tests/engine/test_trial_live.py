@@ -10,10 +10,9 @@ from dataclasses import replace
 import pytest
 
 from breakeven.load_driver.client import EngineError
-from breakeven_operator.calibration.measurements import points_csv, sweep_of
-from breakeven_operator.driver import OutOfTimeError, run_trial
+from breakeven_operator.calibration.transition import points_csv, sweep_of
+from breakeven_operator.driver import OutOfTimeError, PromptsError, run_trial
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, CalibrationRun
-from breakeven_operator.trial_environment import PromptsError
 from fakes.calibration_world import World
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.trial_run import TRIAL, StoredRun, trial_environment

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapp
 from dataclasses import dataclass
 from typing import Any
 
-from breakeven_operator.adapters.api_json import read_event, read_page
+from breakeven_operator.cluster.api_json import read_event, read_page
 from breakeven_operator.kinds import FIELD_MANAGER, Ref, Resource
 from breakeven_operator.ports import (
     Clock,

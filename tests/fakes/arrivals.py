@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
-from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven.serving.promql import COUNTED, RUNNING, WAITING
 from fakes.held_series import SeriesStore
 
 

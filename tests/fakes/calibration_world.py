@@ -29,9 +29,8 @@ from breakeven_operator.actions import (
 )
 from breakeven_operator.calibration.jobs import DRIVER, TrialPlan
 from breakeven_operator.calibration.podcopy import ENGINE
-from breakeven_operator.calibration.run_view import RunView
-from breakeven_operator.kinds import JOBS, PROFILES, RUNS
-from breakeven_operator.labels import ARM_LABEL
+from breakeven_operator.calibration.transition import RunView
+from breakeven_operator.kinds import ARM_LABEL, JOBS, PROFILES, RUNS
 from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.workloads.deployment import DEPLOYMENT

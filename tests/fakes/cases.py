@@ -9,18 +9,14 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.outlook import PastRates
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
+from breakeven_operator.case import Case, FleetNeed, Live, PastLoads
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.calibration_state import Calibrated, ProfileEntry
-from breakeven_operator.reconcile.case import Case
-from breakeven_operator.reconcile.live_metrics import Live
-from breakeven_operator.reconcile.past_metrics import PastLoads
-from breakeven_operator.reconcile.scaling import FleetNeed
-from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.resources.updatepolicy import PRODUCTION
+from breakeven_operator.step import Calibrated, ProfileEntry, RolloutContext
 from breakeven_operator.workloads.running_arm import RunningArm
 from fakes.fleet_world import GPU, SERVICE, FleetWorld
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
-from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven.serving.promql import COUNTED, RUNNING, WAITING
 from fakes.held_series import STALE, Held, NativeHistogram, SeriesStore, Stale
 
 SCRAPE_S = 15.0

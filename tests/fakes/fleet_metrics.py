@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
-from breakeven.serving.engine_series import EngineSeries
-from breakeven.serving.plausibility import ENGINES
+from breakeven.serving.growths import ENGINES
+from breakeven.serving.promql import EngineSeries
 from breakeven.serving.refused_requests import HTTP_REQUESTS
 from breakeven_operator.kinds import PODS
-from breakeven_operator.ports import MetricsError, PrometheusAccess
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     ASKED,
     ENDED,
     EVALUATED,
@@ -43,7 +42,8 @@ from breakeven_operator.reconcile.fleet_query import (
     fleet_query,
     siblings_of,
 )
-from breakeven_operator.reconcile.roll_failures import BEGUN, BROKEN, FAULTS, POSTS, REFUSALS, SERVED, WAITED
+from breakeven_operator.ports import MetricsError, PrometheusAccess
+from breakeven_operator.rolls.roll_failures import BEGUN, BROKEN, FAULTS, POSTS, REFUSALS, SERVED, WAITED
 from fakes.api_server import FakeCluster
 from fakes.engine_pages import SCRAPE_S, Grown, Scrapes, SteadyPage
 from fakes.held_series import NativeHistogram, SeriesStore

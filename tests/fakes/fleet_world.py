@@ -14,16 +14,18 @@ from prometheus_client import CollectorRegistry
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters.cluster_objects import ClusterObjects, ListedObjects
-from breakeven_operator.adapters.fitter import FitTurns
-from breakeven_operator.adapters.observer import Observer, joined_targets
-from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
-from breakeven_operator.adapters.prometheus_reader import PrometheusReader, QueryLimits
-from breakeven_operator.adapters.service_reader import Scope
-from breakeven_operator.adapters.snapshot import Snapshot
-from breakeven_operator.adapters.watched_objects import WatchedObjects
-from breakeven_operator.cycle import Reconciler
-from breakeven_operator.cycle_log import CycleReport
+from breakeven_operator.cluster.cluster_objects import (
+    ClusterObjects,
+    FiledProfile,
+    ListedObjects,
+    file_profile,
+)
+from breakeven_operator.cluster.fitter import FitTurns
+from breakeven_operator.cluster.observer import Observer, joined_targets
+from breakeven_operator.cluster.prometheus_reader import PrometheusReader, QueryLimits
+from breakeven_operator.cluster.snapshot import Scope, Snapshot
+from breakeven_operator.cluster.watched_objects import WatchedObjects
+from breakeven_operator.cluster.writer import DryRun, Writer
 from breakeven_operator.kinds import (
     CLAIMS,
     DEPLOYMENTS,
@@ -36,18 +38,18 @@ from breakeven_operator.kinds import (
     STATEFULSETS,
     Ref,
 )
+from breakeven_operator.loop.cycle import Reconciler
+from breakeven_operator.loop.cycle_log import CycleReport
 from breakeven_operator.packed import joined, pack, unpack
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.settings import Settings
-from breakeven_operator.watching import WatchSettings
+from breakeven_operator.settings import Settings, WatchSettings
 from breakeven_operator.workloads.known import KINDS, made_of
-from breakeven_operator.workloads.presence import node_is_lost
+from breakeven_operator.workloads.object_facts import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe
-from breakeven_operator.writer import DryRun, Writer
 from fakes.api_server import FakeCluster
 from fakes.fleet_metrics import FakePrometheus
 from fakes.kopf_in_memory import FedObjects
@@ -474,7 +476,7 @@ class FleetWorld:
         shown = {ref: self.cluster.shown(key) for ref, key in keys.items() if key in self.cluster.objects}
         return observe(
             KINDS[self.kind],
-            joined_targets([asked], shown).found[asked],
+            joined_targets([asked], shown)[0][asked],
             NearbyObjects(
                 makers,
                 self.cluster.of(PODS),

@@ -11,9 +11,9 @@ from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.arm_blocks import ArmBlocks, LatencyAt
 from breakeven.planning.roll_experiment import MeasuredSpeedup, experiment
-from breakeven_operator.reconcile.live_metrics import SeriesOwner
-from breakeven_operator.reconcile.roll_evidence import Outcome, outcome
-from breakeven_operator.reconcile.roll_metrics import RolledPods, RollReading, both_arms
+from breakeven_operator.case import RollReading, SeriesOwner
+from breakeven_operator.observing.roll_metrics import RolledPods, both_arms
+from breakeven_operator.rolls.roll_evidence import Outcome, outcome
 from fakes.rolled_fleet import (
     BLOCK_S,
     Rolled,

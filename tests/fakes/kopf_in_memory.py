@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from breakeven_operator.adapters.informer import WatchScope
-from breakeven_operator.adapters.own_objects import OWN_KINDS, KopfSession, OwnObjects
+from breakeven_operator.cluster.informer import WatchScope
+from breakeven_operator.cluster.own_objects import OWN_KINDS, KopfSession, OwnObjects
 from breakeven_operator.ports import Clock, EventKind
 
 _PAUSE_S = 0.2

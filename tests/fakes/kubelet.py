@@ -27,7 +27,7 @@ from breakeven_operator.kinds import (
     STATEFULSETS,
     Resource,
 )
-from breakeven_operator.workloads.presence import is_finished
+from breakeven_operator.workloads.object_facts import is_finished
 from fakes.api_server import FakeCluster
 from fakes.leader_worker_sets import LeaderWorkerSetController
 from fakes.manual_clock import FakeClock

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.serving.engine_series import COUNTED, RUNNING, WAITING
+from breakeven.serving.promql import COUNTED, RUNNING, WAITING
 from fakes.held_series import SeriesStore
 
 _PREFILL = 0.2

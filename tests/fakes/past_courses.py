@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.past.courses import NOW, RESETS, SAMPLES, PodCourse, PodName, TimeGrid
-from breakeven.serving.engine_series import COUNTED, DRAFTED
+from breakeven.serving.promql import COUNTED, DRAFTED
 from fakes.held_series import SeriesStore
 
 STEP_S, BEGIN_S = 600, 1_760_054_400

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from breakeven_operator.adapters.profile_entries import FiledProfile, file_profile
 from breakeven_operator.board.publication import Publication
+from breakeven_operator.cluster.cluster_objects import FiledProfile, file_profile
 from breakeven_operator.kinds import PROFILES, SERVICES, NamespacedName
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.step import ProfileEntry
 from fakes.fleet_world import FleetWorld
 
 CHAT = NamespacedName("llm", "chat")

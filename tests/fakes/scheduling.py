@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from breakeven_operator.kinds import CLAIMS, NODES, PODS, Resource
-from breakeven_operator.workloads.presence import is_finished
+from breakeven_operator.workloads.object_facts import is_finished
 from fakes.api_server import FakeCluster
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")

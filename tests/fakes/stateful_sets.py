@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from breakeven_operator.kinds import CLAIMS, EVENTS, PODS
-from breakeven_operator.workloads.presence import is_finished
+from breakeven_operator.workloads.object_facts import is_finished
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
 

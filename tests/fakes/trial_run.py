@@ -7,11 +7,11 @@ import copy
 import json
 from typing import Any
 
+from breakeven_operator.driver import TrialEnvironment
 from breakeven_operator.kinds import RUNS, Resource
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import CalibrationRun
-from breakeven_operator.trial_environment import TrialEnvironment
 
 TRIAL: dict[str, Any] = {
     "run": "chat-7f3c2",

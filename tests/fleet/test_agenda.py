@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven_operator.agenda import Grounds
 from breakeven_operator.kinds import DEPLOYMENTS, NODES, PROFILES, RUNS, SERVICES
+from breakeven_operator.loop.agenda import Grounds
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.reconcile.service import reconcile
+from breakeven_operator.reconcile import reconcile
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import CycleStage
@@ -35,15 +35,15 @@ class Decisions:
         self.memories: list[MemoryStatus | None] = []
         self.times: list[datetime] = []
 
-        def counted(service, observation, limits, now):
+        def counted(service, observation, now):
             self.made[service.metadata.name] += 1
             self.order.append(service.metadata.name)
             self.memories.append(service.status.memory)
             self.times.append(now)
             world.clock.advance(took_s)
-            return reconcile(service, observation, limits, now)
+            return reconcile(service, observation, now)
 
-        monkeypatch.setattr("breakeven_operator.service_decisions.reconcile", counted)
+        monkeypatch.setattr("breakeven_operator.loop.service_decisions.reconcile", counted)
 
     def take(self):
         """Those since the last time."""
@@ -451,7 +451,7 @@ async def test_what_could_not_be_written_is_decided_anew(monkeypatch):
 async def test_after_a_defect_the_grounds_of_the_last_decision_are_none(monkeypatch):
     world, decisions = await at_rest(monkeypatch)
     with monkeypatch.context() as broken:
-        broken.setattr("breakeven_operator.service_decisions.reconcile", lambda *_: 1 / 0)
+        broken.setattr("breakeven_operator.loop.service_decisions.reconcile", lambda *_: 1 / 0)
         world.prometheus.down = True
         await world.cycle()
         assert world.condition("Ready")["reason"] == "InternalError"
@@ -495,7 +495,7 @@ async def test_where_the_comparison_has_a_defect_everything_is_decided_about_and
     def defective(*_):
         raise KeyError("surprise")
 
-    monkeypatch.setattr("breakeven_operator.cycle.survey", defective)
+    monkeypatch.setattr("breakeven_operator.loop.cycle.survey", defective)
     for _ in range(3):
         await world.cycle()
         assert decisions.take()["chat"] == 1

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from breakeven.profile import Profile
+from breakeven_operator.case import FirstAnswer
 from breakeven_operator.kinds import RUNS, SERVICES
-from breakeven_operator.reconcile.first_answer import AWAITED, FirstAnswer, no_answer
+from breakeven_operator.observing.past_metrics import AWAITED, no_answer
 from fakes.fleet_world import FleetWorld, profile_json
 
 SENTENCE = "its last 14 days (30 queries, 271 samples) hold 120 h of no speculation, 30 h of eagle3/3"

@@ -13,17 +13,19 @@ from breakeven_operator.kinds import (
     CRONJOBS,
     DEPLOYMENTS,
     EVENTS,
+    FINISHED_LABEL,
     JOBS,
     PODS,
     PROFILES,
     ROLE_BINDINGS,
+    RUN_LABEL,
     RUNS,
     SERVICE_ACCOUNTS,
+    SERVICE_LABEL,
     SERVICES,
 )
-from breakeven_operator.labels import FINISHED_LABEL, RUN_LABEL, SERVICE_LABEL
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.reconcile.service import reconcile
+from breakeven_operator.reconcile import reconcile
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
 
@@ -501,7 +503,7 @@ async def test_a_defect_that_one_service_meets_stops_no_other(monkeypatch, caplo
             raise KeyError("surprise")
         return reconcile(service, *arguments)
 
-    monkeypatch.setattr("breakeven_operator.service_decisions.reconcile", defective)
+    monkeypatch.setattr("breakeven_operator.loop.service_decisions.reconcile", defective)
     await world.until(lambda: world.value == VALUE, cycles=3)
     assert "surprise" in caplog.text
     assert "llm/aaa" in caplog.text

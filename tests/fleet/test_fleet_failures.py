@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven_operator.kinds import EVENTS, PODS, PROFILES, SERVICES
-from breakeven_operator.reconcile.roll_failures import POSTS
+from breakeven_operator.rolls.roll_failures import POSTS
 from fakes.fleet_world import VALUE, FleetWorld
 
 QUICK = {"stabilizationWindowSeconds": 0, "cooldownSeconds": 0}

@@ -12,7 +12,7 @@ from breakeven.readers.reading import read_text
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.calibration.jobs import TrialPlan
-from breakeven_operator.calibration.measurements import stored
+from breakeven_operator.calibration.transition import stored
 from breakeven_operator.kinds import JOBS, PROFILES, RUNS
 from fakes.fleet_world import EAGLE, LAWS, FleetWorld, fleet_profile_json
 from fakes.lawful_profile import lawful_points

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator import cycle, housekeeping, service_decisions
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, SERVICES
+from breakeven_operator.loop import cycle, housekeeping, service_decisions
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
 
 LABELS = {"specsvc_namespace": "llm", "specsvc": "chat"}

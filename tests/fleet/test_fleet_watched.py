@@ -10,11 +10,19 @@ from typing import Any
 import pytest
 
 from breakeven.profile import Profile
-from breakeven_operator.adapters.snapshot import Snapshot
-from breakeven_operator.kinds import DEPLOYMENTS, JOBS, PROFILES, RUNS, SERVICES, STATEFULSETS, Resource
-from breakeven_operator.labels import WATCHED_LABEL
-from breakeven_operator.reconcile.first_answer import FirstAnswer
-from breakeven_operator.watching import WatchSettings
+from breakeven_operator.case import FirstAnswer
+from breakeven_operator.cluster.snapshot import Snapshot
+from breakeven_operator.kinds import (
+    DEPLOYMENTS,
+    JOBS,
+    PROFILES,
+    RUNS,
+    SERVICES,
+    STATEFULSETS,
+    WATCHED_LABEL,
+    Resource,
+)
+from breakeven_operator.settings import WatchSettings
 from fakes.fleet_world import SERVICE, TARGET, FleetWorld, as_stateful_set, profile_json
 
 CANDIDATES = {"methods": [{"name": "eagle", "method": "eagle3", "model": "org/head", "draftLengths": [3]}]}

@@ -11,10 +11,10 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, RUNS, SERVICES
-from breakeven_operator.reconcile.rollout import ArmChange, begin
-from breakeven_operator.reconcile.steps import RolloutContext
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import PRODUCTION
+from breakeven_operator.rolls.rollout import ArmChange, begin
+from breakeven_operator.step import RolloutContext
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 CHANGE = r"no speculation -> eagle/3"

@@ -16,11 +16,11 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
-from breakeven_operator.adapters.cluster_objects import ListedObjects
-from breakeven_operator.adapters.fitter import FitTurns
+from breakeven_operator.cluster.cluster_objects import ListedObjects
+from breakeven_operator.cluster.fitter import FitTurns
+from breakeven_operator.cluster.writer import Writer
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, PROFILES, RUNS, SERVICES, Ref
 from breakeven_operator.ports import ClusterError, StaleObjectError
-from breakeven_operator.writer import Writer
 from fakes.fleet_world import VALUE, FleetWorld, RecordedFits
 
 

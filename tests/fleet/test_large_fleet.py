@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from breakeven_operator.adapters.background import SETTLE_S
+from breakeven_operator.cluster.prometheus_answers import SETTLE_S
 from breakeven_operator.kinds import PODS, SERVICES
-from breakeven_operator.reconcile.fleet_query import REPORTING
+from breakeven_operator.observing.fleet_query import REPORTING
 from fakes.fleet_metrics import pods_of
 from fakes.fleet_world import VALUE, FleetWorld
 from fakes.virtual_time import in_virtual_time

@@ -10,10 +10,10 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry
 
-from breakeven_operator.adapters.lease import Lease, LeaseIdentity
-from breakeven_operator.cycle_log import CycleReport
+from breakeven_operator.cluster.lease import Lease, LeaseIdentity
 from breakeven_operator.kinds import LEASES, NamespacedName
-from breakeven_operator.loop import Loop
+from breakeven_operator.loop.cycle_log import CycleReport
+from breakeven_operator.loop.pace import Loop
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
@@ -122,7 +122,7 @@ LEASE = "breakeven/breakeven-operator"
 HOLDING = f"""
 import sys, time
 from pathlib import Path
-from breakeven_operator.adapters.lease import LeaseIdentity
+from breakeven_operator.cluster.lease import LeaseIdentity
 identity = LeaseIdentity("pod", "{LEASE}", Path(sys.argv[1]))
 print(identity.text, flush=True)
 time.sleep(600)
@@ -400,7 +400,7 @@ async def test_dry_run_prints_what_it_would_do_and_writes_nothing():
 async def test_readiness_and_metrics_over_http():
     import aiohttp
 
-    from breakeven_operator.serve import web
+    from breakeven_operator.serve import health as web
 
     clock = FakeClock()
     health = Health(clock, 15.0)

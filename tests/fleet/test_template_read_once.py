@@ -12,7 +12,7 @@ import pytest
 
 from breakeven.serving import command_line, drain, engine_start, opt_in, script_opt_in
 from breakeven_operator.kinds import JOBS
-from breakeven_operator.workloads import devices
+from breakeven_operator.workloads import served_engine as devices
 from fakes.fleet_world import FleetWorld
 
 READERS: dict[Any, str] = {

@@ -18,7 +18,7 @@ import yaml
 
 from breakeven.readers.prometheus import InstantSample, Samples
 from breakeven.serving.promql import SAME_LABELS, LabelNames
-from breakeven_operator.adapters.prometheus_api import PrometheusClient
+from breakeven_operator.cluster.prometheus_api import PrometheusClient
 from breakeven_operator.ports import Cluster, PrometheusAccess
 from fakes.held_series import HeldSeries, NativeHistogram, SeriesStore, Stale
 from localcluster.binaries import ensure

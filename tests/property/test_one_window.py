@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from breakeven.load_driver.counters import EngineCounters, between
 from breakeven.serving.counted_window import Window
-from breakeven.serving.growths import Growths
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits, Growths
 from draws import draws
 
 COUNTERS = ("completed", "started", "e2e_n", "output_n", "e2e_s", "ttft_s", "generated", "steps", "step_s", "prompt_tokens", "output_tokens", "drafts")  # fmt: skip

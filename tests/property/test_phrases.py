@@ -25,8 +25,8 @@ from breakeven.phrases import (
     spoken,
     through,
 )
-from breakeven_operator.reconcile.formatting import figure as column
-from breakeven_operator.reconcile.formatting import ratio
+from breakeven_operator.outcome.formatting import figure as column
+from breakeven_operator.outcome.formatting import ratio
 from draws import draws
 
 NUMBERS = st.floats(-1e15, 1e15, allow_nan=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 SCHEDULE = "schedule"
 """The word in place of the draft length in the name of an arm whose draft length follows the batch size."""
@@ -11,7 +12,7 @@ ADAPTIVE = "adaptive"
 """The word in its place if the engine chooses in every step how many drafts it verifies (vLLM's adaptive verification)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, order=True)
 class Arm:
     """No speculation, a method at one draft length, or a method whose draft length follows the load.
 
@@ -46,7 +47,7 @@ class Arm:
         """The name under which arms that differ only in draft length are pooled."""
         return self.candidate or self.method
 
-    @property
+    @cached_property
     def name(self) -> str:
         """`none`, `<family>/<k>`, `<family>/schedule` or `<family>/adaptive`: what status, events, tables and plots print."""
         if self.k == 0:

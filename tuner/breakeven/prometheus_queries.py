@@ -28,8 +28,7 @@ from prometheus_api_client.prometheus_connect import PrometheusConnect
 
 from breakeven.errors import BreakevenError
 from breakeven.readers.prometheus import Bucket, InstantSample, Samples, TimedValue
-from breakeven.serving.engine_series import classic_only
-from breakeven.serving.promql import SAME_LABELS, WHOLE_ANSWERS, LabelNames, RangeQuestion
+from breakeven.serving.promql import SAME_LABELS, WHOLE_ANSWERS, LabelNames, RangeQuestion, classic_only
 
 LARGEST_MIB = 16
 # Answers up to this size need no turn.

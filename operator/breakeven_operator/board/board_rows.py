@@ -13,11 +13,11 @@ from breakeven.phrases import NOT_KNOWN, are_known, through
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.outcome.formatting import figure
 from breakeven_operator.plugin.alert_course import alert_states
 from breakeven_operator.plugin.explanation import waits, worries
 from breakeven_operator.plugin.service_table import calibration, doubts, last_roll
 from breakeven_operator.plugin.service_view import ServiceView, short_age
-from breakeven_operator.reconcile.formatting import figure
 from breakeven_operator.resources import SpeculativeService
 
 MARKS = {"Yes": "✓", "No": "✗"}

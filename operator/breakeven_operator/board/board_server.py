@@ -31,11 +31,11 @@ from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import FIELDS
 from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.outcome.formatting import figure
+from breakeven_operator.outcome.worth import bounded_text, time_text
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.ports import Clock
 from breakeven_operator.printable import one_line
-from breakeven_operator.reconcile.formatting import figure
-from breakeven_operator.reconcile.worth import bounded_text, time_text
 
 if TYPE_CHECKING:
     import jinja2

@@ -21,12 +21,12 @@ from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.outcome.formatting import figure, ratio
 from breakeven_operator.plugin.alert_course import alert_states
 from breakeven_operator.plugin.explanation import changes, needed, why, words, worths
 from breakeven_operator.plugin.service_table import measuring, speedups
-from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.objectivestatus import ObjectiveStatus
+from breakeven_operator.resources.servicestatus import ObjectiveStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from breakeven_operator.case import FirstAnswer
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.calibration_state import ProfileEntry
-from breakeven_operator.reconcile.first_answer import FirstAnswer
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.step import ProfileEntry
 
 
 @dataclass(frozen=True, slots=True)

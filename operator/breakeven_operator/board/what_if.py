@@ -12,9 +12,8 @@ from breakeven.laws.acceptance_numbers import tokens_per_step_iid
 from breakeven.planning.capacity import replicas_for
 from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.profile import Conditions, LoadPoint, Profile
-from breakeven_operator.reconcile.formatting import figure, ratio
-from breakeven_operator.reconcile.questions import policy_of
-from breakeven_operator.reconcile.steps import RollCost
+from breakeven_operator.observing.questions import policy_of
+from breakeven_operator.outcome.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService
 
 FIELDS: Mapping[str, tuple[str, float, float]] = {
@@ -140,7 +139,7 @@ def _number(name: str, text: str) -> float | None:
 
 def supposed(profile: Profile, service: SpeculativeService, asked: Supposition) -> SupposedAnswer:
     """Every measured arm under a supposition."""
-    slo = policy_of(service.spec, RollCost()).slo
+    slo = policy_of(service.spec).slo
     question = LoadQuestion(LoadPoint(rps=asked.each_rps), asked.conditions, slo, derived=True)
     found = evaluate(profile, [fit.arm for fit in profile.arms], question)
     carrying = [one for one in found.arms if not one.prediction.saturated]

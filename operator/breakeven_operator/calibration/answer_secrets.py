@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from breakeven.answering.answer import AnswerSet
-from breakeven_operator.kinds import JOBS, SECRETS
-from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL
-from breakeven_operator.resources.answerstatus import ArmAnswers
+from breakeven_operator.kinds import JOBS, MANAGED_BY, RUN_LABEL, SECRETS, SERVICE_LABEL
+from breakeven_operator.resources.calibrationrun import ArmAnswers
 
 if TYPE_CHECKING:
     # The test itself needs scipy, which the operator's process does without.

@@ -23,9 +23,8 @@ from breakeven_operator.calibration.arms_progress import (
     worth_another_start,
 )
 from breakeven_operator.calibration.jobs import build_job, job_name
-from breakeven_operator.calibration.measurements import points_csv
 from breakeven_operator.calibration.podcopy import NotCopyableError, engine_of
-from breakeven_operator.calibration.transition import Transition, human_time
+from breakeven_operator.calibration.transition import Transition, human_time, points_csv
 from breakeven_operator.calibration.trial_state import (
     TrialStage,
     TrialState,

@@ -13,9 +13,14 @@ from breakeven.tiers import Schedule
 from breakeven_operator.actions import Action, Delete, EmitEvent
 from breakeven_operator.calibration import schedule_making
 from breakeven_operator.calibration.jobs import TrialLimits
-from breakeven_operator.calibration.measurements import measured_of, usable_points
 from breakeven_operator.calibration.run_plan import budget_left_s, needed_s, trial_limits
-from breakeven_operator.calibration.transition import Transition, human_time, job_ref
+from breakeven_operator.calibration.transition import (
+    Transition,
+    human_time,
+    job_ref,
+    measured_of,
+    usable_points,
+)
 from breakeven_operator.calibration.trial_state import TrialStage, TrialState, outlives
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.base import AGAIN

@@ -16,13 +16,11 @@ from breakeven.phrases import counted, figure, spoken
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, EmitEvent, FitOutcome, WriteStatus
-from breakeven_operator.calibration.run_view import RunView
-from breakeven_operator.calibration.transition import Transition
+from breakeven_operator.calibration.transition import RunView, Transition
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import PROFILES, Ref
-from breakeven_operator.labels import MANAGED_BY, RUN_LABEL, SERVICE_LABEL
-from breakeven_operator.resources.answerstatus import ArmAnswers
+from breakeven_operator.kinds import MANAGED_BY, PROFILES, RUN_LABEL, SERVICE_LABEL, Ref
 from breakeven_operator.resources.calibrationrun import (
+    ArmAnswers,
     ArmPhase,
     CalibrationPlan,
     CalibrationRun,

@@ -20,9 +20,20 @@ from pydantic import Field
 from breakeven.arm import ADAPTIVE
 from breakeven.methods import ADAPTIVE_KEY
 from breakeven_operator.calibration import answer_secrets, podcopy, sending
-from breakeven_operator.calibration.run_view import RunView
-from breakeven_operator.kinds import CRONJOBS, JOBS, ROLE_BINDINGS, RUNS, SERVICE_ACCOUNTS, SERVICES
-from breakeven_operator.labels import ARM_LABEL, MANAGED_BY, RUN_LABEL, SERVICE_LABEL, owner_reference
+from breakeven_operator.calibration.transition import RunView
+from breakeven_operator.kinds import (
+    ARM_LABEL,
+    CRONJOBS,
+    JOBS,
+    MANAGED_BY,
+    ROLE_BINDINGS,
+    RUN_LABEL,
+    RUNS,
+    SERVICE_ACCOUNTS,
+    SERVICE_LABEL,
+    SERVICES,
+    owner_reference,
+)
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources.base import StatusModel
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm

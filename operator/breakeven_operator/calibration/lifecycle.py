@@ -24,15 +24,19 @@ from breakeven.readers.reading import is_yaml, read_text
 from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import Trials
-from breakeven_operator.calibration.measurements import measured_of, stored
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_plan import make_plan
-from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import named_files, text_of
-from breakeven_operator.calibration.transition import Transition, human_time, job_ref
+from breakeven_operator.calibration.transition import (
+    RunView,
+    Transition,
+    human_time,
+    job_ref,
+    measured_of,
+    stored,
+)
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, Ref
-from breakeven_operator.reconcile.conditions import Aspect, merge
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
@@ -45,6 +49,7 @@ from breakeven_operator.resources.calibrationrun import (
     read_run,
 )
 from breakeven_operator.resources.calibrationspec import LoadChoice
+from breakeven_operator.resources.meta import Aspect, merge
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 # Whether all arms but the last start twice.

@@ -20,7 +20,7 @@ from breakeven.serving.opt_in import VARIABLE
 from breakeven.serving.rolling import unshareable
 from breakeven.serving.script_opt_in import with_argument
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.labels import SERVICE_LABEL, matches
+from breakeven_operator.kinds import SERVICE_LABEL, matches
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload import Workload

@@ -12,11 +12,9 @@ from breakeven.intake import wrong_field
 from breakeven.load_driver.design import first_half
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
-from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload
-from breakeven_operator.calibration.transition import mean_start_s, to_come_s
+from breakeven_operator.calibration.transition import RunView, mean_start_s, to_come_s
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.reconcile.target import refuse_transfer
 from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmStatus,
@@ -27,6 +25,7 @@ from breakeven_operator.resources.calibrationrun import (
     PlannedArm,
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
+from breakeven_operator.workloads.target import refuse_transfer
 
 # A point waits for its last answers beside its window and warm-up, and some points are measured twice.
 _POINT_OVERHEAD_S = 60

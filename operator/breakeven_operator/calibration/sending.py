@@ -17,12 +17,12 @@ from breakeven.load_driver.lengths import EmpiricalLengths, LengthDistribution, 
 from breakeven.load_driver.sampling import Sampling
 from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven_operator.calibration.podcopy import NotCopyableError
-from breakeven_operator.calibration.run_view import RunView
+from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.calibrationrun import CalibrationPlan
+from breakeven_operator.resources.calibrationspec import PromptSource, WorkloadSpec
 from breakeven_operator.resources.speculativeservice import SpeculativeService
-from breakeven_operator.resources.workloadspec import PromptSource, WorkloadSpec
 
 DEFAULT_PROMPT_TOKENS = 512
 DEFAULT_OUTPUT_TOKENS = 256

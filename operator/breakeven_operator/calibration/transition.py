@@ -1,22 +1,25 @@
-"""One cycle of one run: how a changed status is written, and how a run ends."""
+"""One cycle of one run: the run as the cycle sees it, its points, how a changed status is written, and how a run ends."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from breakeven.load_driver.design import Line, line_through
+from pydantic import ValidationError
+
+from breakeven.load_driver.design import Line, line_through, of_the_sweep
 from breakeven.phrases import figure
+from breakeven.points.point import COLUMNS, LoadMode, Point
+from breakeven.points.table import written
+from breakeven.profile import Profile
 from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
-from breakeven_operator.calibration.measurements import sweep_of
-from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
-from breakeven_operator.ports import Manifest
-from breakeven_operator.reconcile.conditions import Aspect, merge
+from breakeven_operator.ports import Manifest, MeanLengths, TrialSettings
 from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import (
+    STORED_COLUMNS,
     ArmPhase,
     ArmStatus,
     CalibrationPlan,
@@ -24,8 +27,121 @@ from breakeven_operator.resources.calibrationrun import (
     CalibrationRunStatus,
     RunDisplay,
     RunPhase,
+    StoredPoint,
 )
-from breakeven_operator.resources.meta import Condition
+from breakeven_operator.resources.meta import Aspect, Condition, merge
+from breakeven_operator.workloads.fingerprint import Identity
+from breakeven_operator.workloads.workload import Workload
+
+
+def stored(arm: str, index: int, point: Point, time: datetime | None) -> StoredPoint:
+    """A point as a run's status holds it, without the columns that were not measured.
+
+    Raises:
+        pydantic.ValidationError: a figure does not fit its field.
+    """
+    columns = {name: value for name in STORED_COLUMNS if (value := getattr(point, name)) is not None}
+    columns |= {name: int(value) for name, value in columns.items() if COLUMNS[name].counted}
+    return StoredPoint(arm=arm, index=index, time=time, **columns)
+
+
+def measured(point: StoredPoint) -> Point | None:
+    """The point that a run's status holds; None if a sweep cannot go on from it."""
+    columns = {name: value for name in STORED_COLUMNS if (value := getattr(point, name)) is not None}
+    columns.setdefault("load_mode", LoadMode.CLOSED if "concurrency" in columns else LoadMode.POISSON)
+    try:
+        return Point(**columns)
+    except ValidationError:
+        return None
+
+
+def measured_of(points: Iterable[StoredPoint]) -> list[Point]:
+    """The points as the sweep's design takes them; those it cannot go on from are left out."""
+    return [found for point in points if (found := measured(point)) is not None]
+
+
+def sweep_of(points: Iterable[StoredPoint]) -> list[Point]:
+    """The points of an arm at its own lengths: the other points show the costs of steps, and do not count."""
+    return of_the_sweep(measured_of(points))
+
+
+def usable_points(points: Iterable[StoredPoint]) -> int:
+    """Number of an arm's points that can be used, at its own lengths."""
+    return sum(point.usable for point in sweep_of(points))
+
+
+def points_csv(
+    status: CalibrationRunStatus, plan: CalibrationPlan, arms: Container[str] | None = None
+) -> str:
+    """The points of a run as one points file in the plan's order, with what they have in common in columns of their own.
+
+    None stands for all arms.
+    """
+    return written(
+        [
+            {**_cells(point), "gpu": plan.gpu_product, "model": plan.model or ""}
+            for arm in plan.arms
+            if arms is None or arm.arm in arms
+            for point in status.points_of(arm.arm)
+        ]
+    )
+
+
+def _cells(point: StoredPoint) -> dict[str, str]:
+    """The columns as the status spells them: a CRD has no numbers with a fraction, only decimal strings."""
+    document = point.model_dump(mode="json", exclude_none=True, exclude={"arm", "index", "time"})
+    shares = document.pop("accept", ())
+    cells = {column: str(value) for column, value in document.items()}
+    return cells | {f"accept_{position}": str(share) for position, share in enumerate(shares, start=1)}
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Everything about one CalibrationRun that its state machine may look at.
+
+    Attributes:
+        service: the SpeculativeService it belongs to; None if that is gone.
+        target: the workload it copies; None if that is gone. Before pods of its present template serve, a run is not admitted.
+        jobs, pods: labelled with this run.
+        selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, ...) that must not match a
+            calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
+        may_start: whether this run may start new Jobs now (not paused, and a place among the fleet's calibrations).
+        duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
+        network_policies: of the namespace; a calibration pod is isolated wherever its target is.
+        events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
+        warnings: what events say of pods that do not come, by uid.
+        claims: PersistentVolumeClaims of the namespace; one that only one pod may mount cannot be copied.
+        config_maps: ConfigMaps that the run or its service names, while it begins; None if there is no such one. A ConfigMap that
+            the operator may not read is not in it.
+        files_problem: why these were not all read.
+        seen_lengths: mean lengths of the target's recent requests, and how much of prompts its prefix cache held.
+        in_force: the profile that decisions use now, of the same fingerprint; None without one.
+        lost_nodes: nodes whose kubelet does not say that it is Ready.
+    """
+
+    run: Manifest
+    service: Manifest | None
+    target: Workload | None
+    jobs: tuple[Manifest, ...]
+    pods: tuple[Manifest, ...]
+    selectors: tuple[Manifest, ...]
+    may_start: bool
+    duplicate_of: str | None
+    settings: TrialSettings
+    network_policies: tuple[Manifest, ...] = ()
+    events: tuple[Manifest, ...] = ()
+    warnings: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[Manifest, ...] = ()
+    config_maps: Mapping[str, Manifest | None] = field(default_factory=dict)
+    files_problem: str | None = None
+    seen_lengths: MeanLengths | None = None
+    in_force: Profile | None = None
+    lost_nodes: frozenset[str] = frozenset()
+
+    @property
+    def identity(self) -> Identity | None:
+        """The identity of the target as it runs now; None while that is unknown."""
+        return self.target.proven_identity if self.target is not None else None
 
 
 def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | None = None) -> RunDisplay:

@@ -15,20 +15,25 @@ from typing import Any, NamedTuple
 
 from breakeven_operator.calibration.jobs import DRIVER, arm_label, job_name
 from breakeven_operator.calibration.podcopy import ENGINE
-from breakeven_operator.calibration.run_view import RunView
 from breakeven_operator.calibration.sending import own_prompts
-from breakeven_operator.calibration.transition import Transition
+from breakeven_operator.calibration.transition import RunView, Transition
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import JOBS
-from breakeven_operator.labels import ARM_LABEL
+from breakeven_operator.kinds import ARM_LABEL, JOBS
 from breakeven_operator.ports import Manifest
 from breakeven_operator.printable import one_line
 from breakeven_operator.resources.calibrationrun import CalibrationPlan
-from breakeven_operator.workloads import podstatus
+from breakeven_operator.workloads import object_facts as podstatus
 from breakeven_operator.workloads.fingerprint import registry_digest
-from breakeven_operator.workloads.object_facts import condition, owner_uid, parse_time
-from breakeven_operator.workloads.presence import deletion, is_finished, is_lost, is_overdue
-from breakeven_operator.workloads.trouble import not_started
+from breakeven_operator.workloads.object_facts import (
+    condition,
+    deletion,
+    is_finished,
+    is_lost,
+    is_overdue,
+    not_started,
+    owner_uid,
+    parse_time,
+)
 
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|No available memory for the cache blocks|free memory on device"

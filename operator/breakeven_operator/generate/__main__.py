@@ -24,9 +24,8 @@ from breakeven_operator.generate.dashboard import dashboard_json
 from breakeven_operator.generate.pictures import pictures
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.base import API_VERSION
-from breakeven_operator.resources.definitions import DEFINITIONS, Definition, to_yaml
 from breakeven_operator.resources.figures import LOGGED, FigureGauge, status_fields
-from breakeven_operator.resources.schema import structural
+from breakeven_operator.resources.schema import DEFINITIONS, Definition, structural, to_yaml
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
 
 CRD_FOLDERS = (Path("crds"), Path("charts/breakeven/files/crds"))

@@ -17,8 +17,7 @@ from breakeven import __version__
 from breakeven.errors import BreakevenError, InputError
 from breakeven.phrases import spoken
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import SERVICES
-from breakeven_operator.labels import RECALIBRATE_ANNOTATION, RESUME_ANNOTATION
+from breakeven_operator.kinds import RECALIBRATE_ANNOTATION, RESUME_ANNOTATION, SERVICES
 from breakeven_operator.plugin.kubectl_process import PROFILE, ForwardedPort, Kubectl
 from breakeven_operator.plugin.service_table import document, frame
 from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView, time_of, variable_of

@@ -219,7 +219,7 @@ class StatusModel(Model):
         empty = {alias for alias, name in _zeros(type(self)) if not getattr(self, name)}
         # Words of engines, servers and manifests get no further than here with what moves a terminal's cursor.
         return {
-            key: printable(value) if isinstance(value, str) else value
+            key: printable(value) if isinstance(value, str) and not value.isprintable() else value
             for key, value in fields.items()
             if value is not None and value != [] and key not in empty
         }
@@ -286,8 +286,6 @@ RequiredNumber = Annotated[float, BeforeValidator(_read_decimal), *_IN_JSON]
 # server would refuse the whole status, cycle after cycle.
 Number = Annotated[float, WrapValidator(_read_if_it_fits), *_IN_JSON]
 _MOST_LEARNED = 1e12
-
-
 # An amount that a decision learns and computes on with. A person who edits a status may write one that no fleet reaches; a
 # sum with it would have no text that the schemas take.
 LearnedAmount = Annotated[

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -63,7 +64,7 @@ class Basis(StrEnum):
     FORMER = "Former"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecisionFacts:
     """The facts that the figures of a decision are read from.
 
@@ -78,22 +79,22 @@ class DecisionFacts:
     decision: Decision | None
     past_loads: int = 0
 
-    @property
+    @cached_property
     def ahead(self) -> Forecast | None:
         """Loads that are expected; None if no past load was read."""
         return self.decision.ahead if self.decision is not None and self.past_loads else None
 
-    @property
+    @cached_property
     def considered(self) -> ArmSaving | None:
         """Saving and cost of the arm to change to, else of the best other one."""
         return self.decision.considered if self.decision is not None else None
 
-    @property
+    @cached_property
     def running(self) -> ArmEvaluation | None:
         """The running arm at the present load."""
         return self.decision.figures if self.decision is not None else None
 
-    @property
+    @cached_property
     def compared(self) -> Comparison | None:
         """The speculative arm in question against no speculation at this load."""
         return self.decision.against_none if self.decision is not None else None

@@ -2,34 +2,270 @@
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from breakeven.estimate import Estimate
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.packed import LONGEST, split
-from breakeven_operator.resources.answerstatus import AnswersInForce
 from breakeven_operator.resources.base import (
     ATOMIC,
     IN_NOTES,
+    ArmName,
     Cell,
     Instant,
     Number,
     ObjectName,
+    RequiredNumber,
     Sentence,
     StatusModel,
     Time,
     Word,
     list_map,
 )
-from breakeven_operator.resources.capacitystatus import CapacityStatus
+from breakeven_operator.resources.calibrationrun import AnswersInForce
 from breakeven_operator.resources.decisionstatus import DecisionStatus
-from breakeven_operator.resources.figures import FigureGauge, Renewal, row, status_fields
-from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.figures import (
+    FigureGauge,
+    ItsLower,
+    ItsUpperOrOpen,
+    LowerOrOpen,
+    Renewal,
+    UpperOrOpen,
+    ends_of,
+    row,
+    status_fields,
+)
+from breakeven_operator.resources.memorystatus import MemoryStatus, ModelStatus
 from breakeven_operator.resources.meta import Condition
-from breakeven_operator.resources.modelstatus import ModelStatus
-from breakeven_operator.resources.objectivestatus import ObjectiveStatus
-from breakeven_operator.resources.rolloutstatus import MOST_HISTORY, HistoryEntry, Rollout
-from breakeven_operator.resources.savingsstatus import SavingsStatus
-from breakeven_operator.resources.targetstatus import Current, Target
+from breakeven_operator.resources.targetstatus import MOST_HISTORY, Current, HistoryEntry, Rollout, Target
+
+
+class SavingsStatus(StatusModel):
+    """Gain of speculation and its cost. Nothing here is a promise."""
+
+    since: Instant | None = row(
+        "Begin of the loads behind requestSavedSeconds, after the last roll.", IN_NOTES, Renewal.NEVER
+    )
+    against: ArmName | None = row(
+        "The arm that ran before that roll; the time is saved against it.", IN_NOTES
+    )
+    request_saved_seconds: Number | None = row(
+        "Request time saved since then, below 0 lost: requests in flight over time, times the speedup that the roll measured less 1. "
+        "Absent unless the last roll led to the running arm and was measured.",
+        IN_NOTES,
+        Renewal.AMOUNT,
+        FigureGauge(
+            "breakeven_request_saved_seconds",
+            "Request time saved since the last roll by its measured speedup, below 0 lost; absent unless it was measured. Begins "
+            "again with each roll.",
+            {"against": "against"},
+            ends=ends_of("request_saved_seconds"),
+        ),
+    )
+    request_saved_lower_seconds: Number | None = row(
+        "Lower bound; absent where open.", IN_NOTES, Renewal.AMOUNT
+    )
+    request_saved_upper_seconds: Number | None = row(
+        "Upper bound; absent where open.", IN_NOTES, Renewal.AMOUNT
+    )
+    gpus_arm: ArmName | None = row(
+        "The arm that gpusNotNeeded is about: the running one, else the recommended one.", IN_NOTES
+    )
+    gpus_basis: Word | None = row("Running or Recommended: whether that arm runs.", IN_NOTES)
+    gpus_not_needed: Number | None = row(
+        "GPUs that the highest expected load (else the present one) does not need with that arm, within spec.slo; below 0 it needs more. "
+        "They are saved only if an autoscaler or a person removes them.",
+        IN_NOTES,
+        FigureGauge(
+            "breakeven_gpus_not_needed",
+            "GPUs that the expected load does not need with an arm, within the objectives, below 0 more; basis says whether it runs. "
+            "Times 24 it is GPU-hours a day.",
+            {"arm": "gpus_arm", "basis": "gpus_basis"},
+            ends=ends_of("gpus_not_needed"),
+        ),
+    )
+    gpus_not_needed_lower: Annotated[LowerOrOpen, IN_NOTES] = None
+    gpus_not_needed_upper: Annotated[UpperOrOpen, IN_NOTES] = None
+    rolls_seconds: Number | None = row(
+        "How long the rolls of status.history took together.",
+        IN_NOTES,
+        FigureGauge(
+            "breakeven_rolls_listed_seconds", "How long the rolls that the status lists took together."
+        ),
+    )
+    message: Sentence | None = row(
+        "The same as a sentence, with the cost of calibrations, and with money if the chart has a price."
+    )
+
+    @property
+    def request_time(self) -> Estimate:
+        """Request time saved (s); empty where nothing is claimed."""
+        return Estimate(
+            self.request_saved_seconds, self.request_saved_lower_seconds, self.request_saved_upper_seconds
+        )
+
+    @property
+    def gpus(self) -> Estimate:
+        """GPUs not needed; empty where not known."""
+        return Estimate(self.gpus_not_needed, self.gpus_not_needed_lower, self.gpus_not_needed_upper)
+
+
+class ObjectiveFinding(StrEnum):
+    """Verdict of the measured quantile on an objective, its bounds considered."""
+
+    KEPT = "Kept"
+    MISSED = "Missed"
+    UNCERTAIN = "Uncertain"
+    UNMEASURED = "Unmeasured"
+
+
+def _promised(name: str, text: str, ends: tuple[str, ...] = ()) -> FigureGauge:
+    """A gauge of figures with an objective.
+
+    Requests and missed ones are counts of the last window, published at every cycle: summed over an hour both count a
+    request equally often, so that their ratio holds for the hour, whichever pods came and went. A status of an earlier cycle would
+    be counted again and again.
+    """
+    return FigureGauge(name, text, {"figure": "figure"}, ends=ends, only_with="limit_seconds", fresh=True)
+
+
+def _quantile(quantile: str, name: str) -> FigureGauge:
+    return FigureGauge(
+        "breakeven_latency_quantile_seconds",
+        "Measured quantile over the last window, by figure (e2e, ttft, tpot), of services with an objective; its bounds are edges of "
+        "vLLM's histogram.",
+        {"figure": "figure"},
+        fixed={"quantile": quantile},
+        ends=ends_of(name),
+        fresh=True,
+    )
+
+
+class ObjectiveStatus(StatusModel):
+    """One figure of vLLM's histograms over the last window, and its objective where spec.slo has one."""
+
+    figure: Annotated[
+        Word,
+        Field(
+            description="e2e: whole requests. ttft: time to first token. tpot: time per output token, as a mean of each request."
+        ),
+    ]
+    finding: ObjectiveFinding | None = row(
+        "Kept or Missed: the bounds of the measured quantile lie on one side of the limit. Uncertain: on both. "
+        "Unmeasured: there is no such quantile now. Absent without an objective.",
+        Renewal.AT_ONCE,
+    )
+    since_time: Instant | None = row("Since when it has been found so.", Renewal.AT_ONCE)
+    limit_seconds: Number | None = row(
+        "What the objective allows.",
+        Renewal.AT_ONCE,
+        _promised("breakeven_objective_seconds", "Limit of spec.slo that 95 % of requests shall keep."),
+    )
+    target_percent: int | None = row("Share of requests that shall keep it.", ge=0, le=100)
+    attainment_percent: Number | None = row(
+        "Share of requests that kept it, interpolated between two edges of the histogram.",
+        _promised(
+            "breakeven_objective_attainment_ratio",
+            "Share of the last window's requests within the limit.",
+            ends_of("attainment_percent"),
+        ),
+    )
+    attainment_lower_percent: Number | None = row(
+        "Its lower bound: sampling, and no request between the edges kept it."
+    )
+    attainment_upper_percent: Number | None = row(
+        "Its upper bound: sampling, and each request between the edges kept it."
+    )
+    requests: int | None = row(
+        "Requests in the histogram.",
+        _promised(
+            "breakeven_objective_requests", "Requests of the last window that were held against the limit."
+        ),
+        ge=0,
+    )
+    missed_requests: int | None = row(
+        "Requests that surely took longer than the limit.",
+        _promised("breakeven_objective_missed_requests", "Requests of the window that surely took longer."),
+        ge=0,
+    )
+    p50_seconds: Number | None = row(
+        "Median; half of the requests took no longer.", _quantile("0.5", "p50_seconds")
+    )
+    p50_lower_seconds: ItsLower = None
+    p50_upper_seconds: ItsUpperOrOpen = None
+    p95_seconds: Number | None = row("95th percentile.", _quantile("0.95", "p95_seconds"))
+    p95_lower_seconds: ItsLower = None
+    p95_upper_seconds: ItsUpperOrOpen = None
+    p99_seconds: Number | None = row("99th percentile.", _quantile("0.99", "p99_seconds"))
+    p99_lower_seconds: ItsLower = None
+    p99_upper_seconds: ItsUpperOrOpen = None
+    predicted_p95_seconds: Number | None = row(
+        "95th percentile that the profile predicts for the running arm at the present load; absent where none was calibrated.",
+        _promised(
+            "breakeven_objective_predicted_seconds",
+            "95th percentile that the profile predicts for the running arm at the present load.",
+            ends_of("predicted_p95_seconds"),
+        ),
+    )
+    predicted_p95_lower_seconds: ItsLower = None
+    predicted_p95_upper_seconds: ItsUpperOrOpen = None
+
+
+class ArmCapacity(StatusModel):
+    """What one replica carries with an arm."""
+
+    arm: Annotated[ArmName, Field(description="The arm.")]
+    capacity_rps: Annotated[
+        RequiredNumber,
+        Field(
+            description="Largest load per replica that keeps spec.slo, requests per second; without one, what it carries at all."
+        ),
+        FigureGauge(
+            "breakeven_capacity_requests_per_second",
+            "Largest load per replica that keeps the objectives; what an arm carries at all without any. Absent where unknown or a "
+            "bound is open.",
+            {"arm": "arm"},
+            ends=("lower_rps", "upper_rps"),
+        ),
+    ]
+    lower_rps: LowerOrOpen = None
+    upper_rps: UpperOrOpen = None
+    limit: Word | None = row(
+        "What bounds it: Objective, Saturation, MaxNumSeqs (the engine's batch) or KvPool."
+    )
+    replicas: int | None = row(
+        "Replicas for the present load of all of them, with headroom, by the estimate.", ge=1
+    )
+
+
+class CapacityStatus(StatusModel):
+    """How much load the target's replicas carry, and how many it needs."""
+
+    arms: tuple[ArmCapacity, ...] = row(
+        "Every arm that may run.", IN_NOTES, default=(), extra=list_map("arm"), max_length=64
+    )
+    fleet_load_rps: Number | None = row("Offered load of all replicas together, requests per second.")
+    recommended_replicas: int | None = row(
+        "Replicas for that load times 1.2, by the lower bound of the running arm (during a roll: of the arm that carries least). "
+        "Absent while load or capacity is not known.",
+        FigureGauge(
+            "breakeven_recommended_replicas",
+            "Replicas for the present load of all of them times 1.2, by the lower bound of the running arm's capacity; absent while "
+            "load or capacity is not known.",
+            # Users act upon this figure, so it must not be of an earlier cycle.
+            fresh=True,
+        ),
+        ge=1,
+    )
+    scaled_by: str | None = row(
+        "Field manager of the autoscaler that last set the target's replicas; absent: none has.",
+        Renewal.AT_ONCE,
+        max_length=128,
+    )
+    message: Sentence | None = row("The same as a sentence.")
 
 
 class CalibrationStatus(StatusModel):

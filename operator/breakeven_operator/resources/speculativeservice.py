@@ -94,8 +94,8 @@ class SpeculativeServiceSpec(Model):
             "pinnedArm names no candidate",
             "none, <name>/<draft length> as in candidates, <name>/schedule or <name>/adaptive",
             lambda spec: (
-                spec.update_policy.pinned_arm
-                in {None, *(arm.name for arm in spec.candidates.measurable_arms())}
+                spec.update_policy.pinned_arm is None
+                or spec.update_policy.pinned_arm in {arm.name for arm in spec.candidates.measurable_arms()}
                 or any(
                     method.schedule is ScheduleChoice.AUTO
                     and spec.update_policy.pinned_arm == method.scheduled_arm().name

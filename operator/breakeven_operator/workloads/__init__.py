@@ -5,6 +5,6 @@ other_kinds                  workloads of all other kinds, put together from the
 served_engine                the engine's container of the pod template, read once
 fingerprint, running_arm     what a measurement belongs to, and which arm the template asks for
 workload                     all of it, with its pods
-devices, presence, podstatus, trouble   a pod's devices, whether it exists, how its containers are, why it does not come
-object_facts                 owners, conditions and times of any object
+target                       whether the target can be managed, and rolled
+object_facts                 owners, conditions and times of any object; whether a pod exists, and why it does not come
 """

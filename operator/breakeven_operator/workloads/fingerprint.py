@@ -18,8 +18,7 @@ from breakeven.errors import InputError
 from breakeven.serving.command_line import GivenFlag, command_line, cut
 from breakeven.serving.opt_in import VARIABLE
 from breakeven.serving.vllm_flags import read
-from breakeven_operator.workloads.devices import devices_of_pod
-from breakeven_operator.workloads.served_engine import ServedEngine
+from breakeven_operator.workloads.served_engine import ServedEngine, devices_of_pod
 from breakeven_operator.workloads.workload_kind import ALONE, Workers
 
 _FETCHES = "storage-initializer"

@@ -12,9 +12,8 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.argo_rollout import ARGO_ROLLOUT
 from breakeven_operator.workloads.deployment import DEPLOYMENT
-from breakeven_operator.workloads.inference_service import INFERENCE_SERVICE
+from breakeven_operator.workloads.kserve import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE
 from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
-from breakeven_operator.workloads.llm_inference_service import LLM_INFERENCE_SERVICE
 from breakeven_operator.workloads.other_kinds import ForeignKind
 from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from breakeven_operator.workloads.workload_kind import WorkloadKind

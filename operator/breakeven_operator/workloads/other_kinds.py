@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from breakeven.serving.rolling import Strategy
 from breakeven_operator.kinds import REPLICASETS, Ref, Resource
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.object_facts import owner_of, owner_uid, true_since
-from breakeven_operator.workloads.presence import deletion, is_finished
+from breakeven_operator.workloads.object_facts import deletion, is_finished, owner_of, owner_uid, true_since
 from breakeven_operator.workloads.workload_kind import PodCounts, WorkloadKind
 
 # Fields that the API server, the scheduler and controllers put into a pod, and volumes of its account's token.

@@ -12,8 +12,7 @@ from typing import ClassVar, Self
 from breakeven.serving.rolling import Strategy
 from breakeven_operator.kinds import Ref
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.object_facts import owner_uid
-from breakeven_operator.workloads.trouble import Trouble
+from breakeven_operator.workloads.object_facts import Trouble, owner_uid
 from breakeven_operator.workloads.workload_kind import (
     MADE,
     PodCounts,

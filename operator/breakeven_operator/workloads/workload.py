@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from statistics import median_low
-from typing import Any, NamedTuple
+from typing import Any
 
 from breakeven.phrases import counted
 from breakeven.serving.hindrances import TRANSFER_FLAG, hands_caches_on
@@ -17,22 +17,25 @@ from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.fingerprint import Identity, identify
-from breakeven_operator.workloads.object_facts import owner_of, owner_uid, parse_time, true_since
-from breakeven_operator.workloads.podstatus import container as container_status
-from breakeven_operator.workloads.podstatus import started
-from breakeven_operator.workloads.presence import is_finished, is_lost
+from breakeven_operator.workloads.object_facts import (
+    Trouble,
+    is_finished,
+    is_lost,
+    owner_of,
+    owner_uid,
+    parse_time,
+    started,
+    trouble_of,
+    true_since,
+    worst,
+)
+from breakeven_operator.workloads.object_facts import container as container_status
 from breakeven_operator.workloads.served_engine import ServedEngine
-from breakeven_operator.workloads.trouble import Trouble, trouble_of, worst
 from breakeven_operator.workloads.workload_kind import ALONE, Workers, WorkloadKind, maker_of
 
 # No engine takes longer from its node to its first Ready.
 _LONGEST_START_S = 3600.0
 _AUTOSCALERS = re.compile(r"^kube-controller-manager$|keda|autoscal|\bhpa\b", re.IGNORECASE)
-
-
-class _Write(NamedTuple):
-    time: str
-    manager: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,14 +408,14 @@ def _autoscaler(meta: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _last_write(meta: Mapping[str, Any], own: Collection[str]) -> _Write:
-    """The newest entry of a writer who is neither this one nor the controller; one that only took fields away has none."""
+def _last_write(meta: Mapping[str, Any], own: Collection[str]) -> tuple[str, str]:
+    """Time and name of the newest entry of a writer who is neither this one nor the controller; one that only took fields away has none."""
     entries = [
-        _Write(str(entry.get("time", "")), str(entry.get("manager", "")))
+        (str(entry.get("time", "")), str(entry.get("manager", "")))
         for entry in meta.get("managedFields") or []
         if not entry.get("subresource") and entry.get("manager") not in {FIELD_MANAGER, *own}
     ]
-    return max(entries, default=_Write("", ""))
+    return max(entries, default=("", ""))
 
 
 def _pod(

@@ -16,8 +16,7 @@ from breakeven.serving.opt_in import ANNOTATION
 from breakeven.serving.rolling import Strategy
 from breakeven_operator.kinds import Resource
 from breakeven_operator.ports import Manifest
-from breakeven_operator.workloads.object_facts import condition, owner_of, owner_uid
-from breakeven_operator.workloads.trouble import Trouble, refused_pod
+from breakeven_operator.workloads.object_facts import Trouble, condition, owner_of, owner_uid, refused_pod
 
 
 class PodCounts(NamedTuple):
@@ -42,8 +41,6 @@ class Workers(NamedTuple):
 
 ALONE = Workers(0, {})
 """Of a replica that is one pod."""
-
-
 MADE = "breakeven.dev/made"
 """The member of a workload that has the object that its controller made of it; no API object has such a member."""
 

@@ -17,11 +17,11 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.plugin import alert_course
 from breakeven_operator.plugin.alert_course import RULES, alert_states, alerts_of
 from breakeven_operator.plugin.explanation import explanation
-from breakeven_operator.resources.answerstatus import AnswersInForce
+from breakeven_operator.resources.calibrationrun import AnswersInForce
 from breakeven_operator.resources.memorystatus import BarredArm
 from breakeven_operator.resources.meta import Condition
-from breakeven_operator.resources.rolloutstatus import Rollout
 from breakeven_operator.resources.servicestatus import ServiceWorkings
+from breakeven_operator.resources.targetstatus import Rollout
 from fakes.published_board import CHAT
 
 CHART = Path(__file__).parents[3] / "charts" / "breakeven" / "files" / "rules.yaml"

@@ -19,9 +19,9 @@ from breakeven_operator.board.board_server import (
 )
 from breakeven_operator.board.board_service import course, laws_of, service_page
 from breakeven_operator.board.load_trail import LoadSample
+from breakeven_operator.case import FirstAnswer
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.first_answer import FirstAnswer
-from breakeven_operator.reconcile.worth import worth_of
+from breakeven_operator.outcome.worth import worth_of
 from breakeven_operator.resources.meta import Condition, ConditionStatus
 from fakes.published_board import CHAT
 

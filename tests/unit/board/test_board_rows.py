@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from breakeven_operator.board.board_rows import answers, load_bar, model_error, row_of
-from breakeven_operator.resources.answerstatus import AnswersInForce
-from breakeven_operator.resources.modelstatus import ModelStatus
+from breakeven_operator.resources.calibrationrun import AnswersInForce
+from breakeven_operator.resources.memorystatus import ModelStatus
 from fakes.published_board import CHAT
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.estimate import Estimate
 from breakeven_operator.board.board_list import sum_of
-from breakeven_operator.resources.savingsstatus import SavingsStatus
+from breakeven_operator.resources.servicestatus import SavingsStatus
 from fakes.published_board import CHAT
 
 

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 
 from breakeven.errors import InputError
-from breakeven_operator.assembly import Showing
 from breakeven_operator.kinds import SERVICES
+from breakeven_operator.loop.assembly import Showing
 from breakeven_operator.settings import read_settings
 from fakes.fleet_world import FleetWorld
 

@@ -15,7 +15,7 @@ from breakeven.profile.fits import Excluded, MeasuredRange, Measurement
 from breakeven.profile.step_fit import ArmStarts, EngineStarts
 from breakeven_operator import calibration
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.adapters.profile_entries import file_profile
+from breakeven_operator.cluster.cluster_objects import file_profile
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.speculationprofile import SpeculationProfile
 
@@ -185,14 +185,7 @@ def test_an_unpredicted_break_even_is_not_a_figure(fitting):
     beyond = fit("eagle/2")
     close = lawful(fit("none"), beyond).compare(beyond.arm, rps=0.0)
     assert close.break_even_rps is not None
-    always = ArmFit(
-        **{name: getattr(beyond, name) for name in ArmFit.__slots__}
-        | {
-            "c2_s": 0.05,
-            "measurements": tuple(
-                replace(row, latency_s=0.92 + 0.05 * row.others) for row in beyond.measurements
-            ),
-        }
-    )
+    rows = tuple(replace(row, latency_s=0.92 + 0.05 * row.others) for row in beyond.measurements)
+    always = replace(beyond, c2_s=0.05, measurements=rows)
     fitting.do(calibration.conclude(fitting.view(), outcome(fit("none"), always), fitting.now))
     assert fitting.status["display"]["breakEven"] == "always"

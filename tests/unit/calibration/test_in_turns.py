@@ -12,7 +12,7 @@ from breakeven.profile import Profile
 from breakeven_operator import calibration
 from breakeven_operator.calibration.jobs import job_name
 from breakeven_operator.calibration.transition import seconds_left
-from breakeven_operator.labels import ARM_LABEL
+from breakeven_operator.kinds import ARM_LABEL
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import World, fitted, schedule_before_lookup
 

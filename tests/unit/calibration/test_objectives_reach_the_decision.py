@@ -17,8 +17,8 @@ from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
 from breakeven.serving.counted_window import Window
-from breakeven_operator.calibration.measurements import points_csv, stored
-from breakeven_operator.reconcile.judge import choose
+from breakeven_operator.calibration.transition import points_csv, stored
+from breakeven_operator.judging.judge import choose
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.cases import a_case

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.adapters.snapshot import Snapshot
-from breakeven_operator.admission import run_views
-from breakeven_operator.labels import RUN_LABEL
+from breakeven_operator.cluster.snapshot import Snapshot
+from breakeven_operator.kinds import RUN_LABEL
+from breakeven_operator.loop.admission import run_views
 from breakeven_operator.ports import TrialSettings
 from fakes.calibration_world import World, timestamp
 

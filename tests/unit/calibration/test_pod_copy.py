@@ -20,10 +20,10 @@ from breakeven_operator.calibration.jobs import (
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.labels import ARM_LABEL, RUN_LABEL, SERVICE_LABEL, matches
+from breakeven_operator.driver import TrialEnvironment
+from breakeven_operator.kinds import ARM_LABEL, RUN_LABEL, SERVICE_LABEL, matches
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from breakeven_operator.resources.speculativeservice import SpeculativeService
-from breakeven_operator.trial_environment import TrialEnvironment
 from breakeven_operator.workloads.served_engine import ServedEngine
 
 LIMITS = TrialLimits(sweep_s=500, active_s=1500)

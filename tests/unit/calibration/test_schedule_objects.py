@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from breakeven_operator.__main__ import root
-from breakeven_operator.adapters.kubernetes import KubernetesCluster
+from breakeven_operator.__main__ import requested_run, root
 from breakeven_operator.calibration import made_name, schedule_job, trial_access
-from breakeven_operator.request import requested_run
+from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.load_driver.sampling import Sampling
-from breakeven_operator.adapters.run_files import RunFiles, read_run_files
 from breakeven_operator.calibration import files_read
 from breakeven_operator.calibration.sending import imposed, planned_workload
+from breakeven_operator.driver import PromptsError
 from breakeven_operator.kinds import CONFIG_MAPS
+from breakeven_operator.loop.run_turns import RunFiles, read_run_files
 from breakeven_operator.ports import ClusterError, MeanLengths
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.workloadspec import WorkloadSpec
-from breakeven_operator.trial_environment import PromptsError
+from breakeven_operator.resources.calibrationspec import WorkloadSpec
 from fakes.api_server import FakeCluster
 from fakes.calibration_world import RUN, SERVICE, TARGET, timestamp
 from fakes.manual_clock import FakeClock

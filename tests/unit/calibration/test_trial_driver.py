@@ -15,11 +15,10 @@ from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.table import read
 from breakeven.serving.counted_window import Window
-from breakeven_operator.calibration.measurements import measured_of, points_csv
-from breakeven_operator.point_store import PointStore, RunGoneError
+from breakeven_operator.calibration.transition import measured_of, points_csv
+from breakeven_operator.driver import PointStore, RunGoneError, TrialEnvironment
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.calibrationrun import CalibrationRun, StoredPoint
-from breakeven_operator.trial_environment import TrialEnvironment
 from fakes.trial_run import StoredRun, trial_environment
 
 

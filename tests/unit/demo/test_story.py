@@ -12,7 +12,7 @@ from breakeven.fitting import fit_points
 from breakeven.phrases import spoken
 from breakeven.readers.reading import read_file
 from breakeven.reporting.lines import arm_curves
-from breakeven_operator.reconcile.formatting import figure, pays_until
+from breakeven_operator.outcome.formatting import figure, pays_until
 from demo.record import PhaseResult, Record, Sample, ServiceRecord
 from demo.story import HIGHEST_UTILISATION, tell
 from demo.summary import answer_checks, answer_rows, judge, operator_failures, phase_rows

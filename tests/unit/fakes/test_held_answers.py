@@ -8,9 +8,9 @@ import random
 import pytest
 
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.engine_series import EngineSeries
+from breakeven.serving.promql import EngineSeries
 from breakeven_operator.kinds import PODS, NamespacedName
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     EVALUATED,
     SAMPLED,
     STAT,
@@ -19,8 +19,8 @@ from breakeven_operator.reconcile.fleet_query import (
     siblings_of,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import latency_query
-from breakeven_operator.reconcile.roll_metrics import read_roll
+from breakeven_operator.observing.latency_metrics import latency_query
+from breakeven_operator.observing.roll_metrics import read_roll
 from fakes.engine_pages import Grown, Scrapes, SteadyPage
 from fakes.fleet_metrics import PodTraffic, summed
 from fakes.fleet_world import FleetWorld

@@ -14,7 +14,7 @@ NAMES_A_KIND = {"kinds.py", "resources/speculativeservice.py"}
 # All of a kind is known by the kind itself and by the table of kinds.
 KNOWS_THE_KIND = {"workloads/known.py"}
 # A kind whose controller makes objects of another kind names that one.
-MADE_OF_IT = {"workloads/llm_inference_service.py", "workloads/inference_service.py"}
+MADE_OF_IT = {"workloads/kserve.py"}
 READS_FLAGS = {"workloads/served_engine.py"}
 READS_A_TEMPLATE = {"workloads/served_engine.py"}
 
@@ -34,8 +34,8 @@ def files_with(pattern: str) -> set[str]:
         ("StatefulSet|STATEFUL_?SET", "workloads/stateful_set.py"),
         ("LeaderWorkerSet|LEADER_", "workloads/leader_worker_set.py"),
         ("Argo R|Argo's|ARGO_|argoproj", "workloads/argo_rollout.py"),
-        ("LLMInferenceService|LLM_INFERENCE|LLM_SERVICES", "workloads/llm_inference_service.py"),
-        (r"\bInferenceService|\bINFERENCE_", "workloads/inference_service.py"),
+        ("LLMInferenceService|LLM_INFERENCE|LLM_SERVICES", "workloads/kserve.py"),
+        (r"\bInferenceService|\bINFERENCE_", "workloads/kserve.py"),
     ],
 )
 def test_files_that_name_a_kind(words, file):
@@ -45,7 +45,7 @@ def test_files_that_name_a_kind(words, file):
 def test_files_that_import_a_kind():
     assert (
         files_with(
-            r"from breakeven_operator\.workloads\.(deployment|stateful_set|leader_worker_set|argo_rollout|llm_inference_service|inference_service) import"
+            r"from breakeven_operator\.workloads\.(deployment|stateful_set|leader_worker_set|argo_rollout|kserve) import"
         )
         <= KNOWS_THE_KIND | MADE_OF_IT
     )
@@ -56,6 +56,4 @@ def test_files_that_read_flags():
 
 
 def test_files_that_read_a_pod_template():
-    assert files_with(r"\b(opt_in_of|drain|engine_container|devices_of)\(") <= READS_A_TEMPLATE | {
-        "workloads/devices.py"
-    }
+    assert files_with(r"\b(opt_in_of|drain|engine_container|devices_of)\(") <= READS_A_TEMPLATE

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
 
 LABEL = 'engine="0",model_name="tiny"'
 # A real vLLM 0.32 with n-gram k=3 after eight requests of 50 tokens (samples of its page, in its order).

@@ -18,7 +18,7 @@ from breakeven.past.pod_facts import (
     kind_of,
     read_facts,
 )
-from breakeven.serving.engine_series import PREFIX, EngineSeries, by_replica
+from breakeven.serving.promql import PREFIX, EngineSeries, by_replica
 
 POD_A = ("llm", "chat-a")
 OWN = {"namespace": "llm", "pod": "chat-a"}

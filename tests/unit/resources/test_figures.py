@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from breakeven.estimate import Estimate
-from breakeven_operator.reconcile.action_plan import Worth, worth_writing
+from breakeven_operator.outcome.action_plan import Worth, worth_writing
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.base import Number, StatusModel
 from breakeven_operator.resources.decisionstatus import DecisionStatus

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from breakeven_operator.generate.__main__ import README, generated, main, outdated
-from breakeven_operator.resources.definitions import DEFINITIONS
+from breakeven_operator.resources.schema import DEFINITIONS
 
 ROOT = Path(__file__).parents[3]
 

@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
+from breakeven_operator.outcome.action_plan import Worth, worth_writing
 from breakeven_operator.packed import joined, pack, split, unpack, whole
-from breakeven_operator.reconcile.action_plan import Worth, worth_writing
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.capacitystatus import CapacityStatus
-from breakeven_operator.resources.definitions import DEFINITIONS
-from breakeven_operator.resources.rolloutstatus import MOST_HISTORY
-from breakeven_operator.resources.schema import structural
-from breakeven_operator.resources.servicestatus import NOTED, SpeculativeServiceStatus
+from breakeven_operator.resources.schema import DEFINITIONS, structural
+from breakeven_operator.resources.servicestatus import NOTED, CapacityStatus, SpeculativeServiceStatus
+from breakeven_operator.resources.targetstatus import MOST_HISTORY
 from fakes.fleet_world import FleetWorld
 
 # More is for the operator and for nobody else; a field that is added is noted, or another one goes.

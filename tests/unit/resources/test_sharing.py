@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.modelstatus import AccountWindow, ModelAccount
+from breakeven_operator.loop.service_decisions import sharing
+from breakeven_operator.resources.memorystatus import AccountWindow, MemoryStatus, ModelAccount
 from breakeven_operator.resources.servicestatus import ServiceWorkings, SpeculativeServiceStatus
-from breakeven_operator.service_decisions import sharing
 
 BEGIN = datetime(2026, 11, 24, tzinfo=UTC)
 

@@ -10,9 +10,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.serve.health import Health
+from breakeven_operator.serve.health import Health, serve
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
-from breakeven_operator.serve.web import serve
 from fakes.manual_clock import FakeClock
 from fakes.notes import notes_of
 

@@ -11,19 +11,18 @@ from hypothesis import given, strategies
 
 from breakeven.past.courses import questions
 from breakeven.past.pod_facts import fact_questions
-from breakeven.serving.engine_series import EngineSeries
 from breakeven.serving.model_watch import ModelWatch
-from breakeven.serving.promql import SAME_LABELS, LabelNames, Matcher, quoted
+from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher, quoted
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.reconcile.fleet_query import (
+from breakeven_operator.observing.fleet_query import (
     arrivals_query,
     fleet_query,
     past_query,
     roll_query,
     sums_query,
 )
-from breakeven_operator.reconcile.latency_metrics import latency_query
-from breakeven_operator.reconcile.roll_failures import failures_query, later_query
+from breakeven_operator.observing.latency_metrics import latency_query
+from breakeven_operator.rolls.roll_failures import failures_query, later_query
 from fakes.held_series import SeriesStore
 from fakes.model_series import END_S, WINDOW_S, ModelSeries
 from fakes.promql_evaluation import evaluate, evaluate_range

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.serving.growths import Growths
-from breakeven.serving.plausibility import EngineLimits, engine_limits, impossible
+from breakeven.serving.growths import EngineLimits, Growths, engine_limits, impossible
 
 WINDOW_S = 300.0
 EAGLE = Arm("eagle3", 3, "eagle")

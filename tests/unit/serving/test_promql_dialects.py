@@ -8,8 +8,7 @@ import promql_parser
 import pytest
 from hypothesis import given, strategies
 
-from breakeven.serving.engine_series import PREFIX, EngineSeries, classic_only
-from breakeven.serving.promql import Matcher, RangeQuestion, quoted
+from breakeven.serving.promql import PREFIX, EngineSeries, Matcher, RangeQuestion, classic_only, quoted
 from fakes.held_series import SeriesStore
 from fakes.model_series import END_S, WINDOW_S, ModelSeries
 from fakes.promql_evaluation import evaluate, evaluate_range

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.adapters.api_json import problem_of, read_object
+from breakeven_operator.cluster.api_json import problem_of, read_object
 from breakeven_operator.kinds import ARGO_ROLLOUTS
-from breakeven_operator.reconcile.rollout import watch
-from breakeven_operator.reconcile.steps import RolloutContext, RolloutStep
-from breakeven_operator.reconcile.target import refuse_rolls
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.rolloutstatus import HistoryResult, Rollout, RolloutPhase
+from breakeven_operator.resources.targetstatus import HistoryResult, Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import PRODUCTION
+from breakeven_operator.rolls.rollout import watch
+from breakeven_operator.step import RolloutContext, RolloutStep
 from breakeven_operator.workloads.argo_rollout import ARGO_ROLLOUT
+from breakeven_operator.workloads.target import refuse_rolls
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import SERVICE, TARGET
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.workloads.devices import devices_of
-from breakeven_operator.workloads.served_engine import ServedEngine
+from breakeven_operator.workloads.served_engine import ServedEngine, devices_of
 from fakes.fleet_world import TARGET, FleetWorld
 
 DEPLOYMENT = FleetWorld().target

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.adapters.api_json import UNREADABLE, problem_of, read_object
-from breakeven_operator.adapters.observer import joined_targets
+from breakeven_operator.cluster.api_json import UNREADABLE, problem_of, read_object
+from breakeven_operator.cluster.observer import joined_targets
 from breakeven_operator.kinds import DEPLOYMENTS, INFERENCE_SERVICES, LEADER_WORKER_SETS, LLM_SERVICES, Ref
 from breakeven_operator.resources.speculativeservice import TargetReference
-from breakeven_operator.workloads.inference_service import INFERENCE_SERVICE
 from breakeven_operator.workloads.known import kind_of, made_of
-from breakeven_operator.workloads.llm_inference_service import LLM_INFERENCE_SERVICE
+from breakeven_operator.workloads.kserve import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE
 from breakeven_operator.workloads.owning_kind import OwningKind
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import TARGET
@@ -57,7 +56,7 @@ def joined(kind: OwningKind, parent: dict[str, Any], *children: dict[str, Any]) 
 
 
 def observed(kind: OwningKind, parent: dict[str, Any], child: dict[str, Any]) -> Workload:
-    (found,) = joined(kind, parent, child).found.values()
+    (found,) = joined(kind, parent, child)[0].values()
     return observe(kind, found, NearbyObjects(), container_name=None, gpu_label="gpu", now=NOW)
 
 
@@ -98,27 +97,27 @@ def test_another_ones_object_of_the_childs_name_is_no_child(kind: OwningKind, fo
     child = child_of(parent)
     child["metadata"]["ownerReferences"][0]["uid"] = "somebody"
     found = joined(kind, parent, child)
-    assert found.found == {}
-    assert "has made no Deployment" in next(iter(found.unread.values()))
+    assert found[0] == {}
+    assert "has made no Deployment" in next(iter(found[1].values()))
 
 
 @pytest.mark.parametrize(("kind", "form"), KINDS_AND_FORMS)
 def test_a_child_that_cannot_be_read_is_its_targets_problem(kind: OwningKind, form: Any) -> None:
     parent = parent_of(form)
     found = joined(kind, parent, {**child_of(parent), UNREADABLE: "it is nested too deep"})
-    assert list(found.unread.values()) == ["it is nested too deep"]
+    assert list(found[1].values()) == ["it is nested too deep"]
 
 
 @pytest.mark.parametrize(("kind", "form"), KINDS_AND_FORMS)
 def test_a_name_that_its_controller_shortens_is_said(kind: OwningKind, form: Any) -> None:
     found = joined(kind, parent_of(form, name="c" * 54))
-    assert "more than 53 characters" in next(iter(found.unread.values()))
+    assert "more than 53 characters" in next(iter(found[1].values()))
 
 
 def test_one_that_is_stopped_says_so() -> None:
     parent = parent_of(as_llm_inference_service)
     parent["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
-    assert "is stopped by the annotation" in next(iter(joined(LLM_INFERENCE_SERVICE, parent).unread.values()))
+    assert "is stopped by the annotation" in next(iter(joined(LLM_INFERENCE_SERVICE, parent)[1].values()))
 
 
 @pytest.mark.parametrize("where", ["annotation", "status"])
@@ -129,7 +128,7 @@ def test_revisions_are_refused_by_name(mode: str, where: str) -> None:
         parent["metadata"]["annotations"] = {"serving.kserve.io/deploymentMode": mode}
     else:
         parent["status"] = {"deploymentMode": mode}
-    said = next(iter(joined(INFERENCE_SERVICE, parent).unread.values()))
+    said = next(iter(joined(INFERENCE_SERVICE, parent)[1].values()))
     assert f"its deployment mode is {mode}" in said
 
 

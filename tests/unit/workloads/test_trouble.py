@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from breakeven_operator.workloads.trouble import Patience, is_silent, not_started, trouble_of, warning_of
+from breakeven_operator.workloads.object_facts import Patience, is_silent, not_started, trouble_of, warning_of
 
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-06-01T12:00:00Z"}
 CREATING = {"name": "vllm", "image": "vllm:1", "state": {"waiting": {"reason": "ContainerCreating"}}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.reconcile.fleet_query import SIBLINGS, siblings_of, with_siblings, workload_of
+from breakeven_operator.observing.fleet_query import SIBLINGS, siblings_of, with_siblings, workload_of
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.deployment import DEPLOYMENT

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from breakeven.serving.counted_window import Window
-from breakeven.serving.growths import Growths
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits, Growths
 
 _PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 _COUNTERS = {

@@ -46,7 +46,7 @@ from breakeven.points.quality import (
 )
 from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Window
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits
 
 _CHECK_S = 0.5  # between looks at a running window
 _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges

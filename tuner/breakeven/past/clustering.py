@@ -25,8 +25,7 @@ from breakeven.past.steady import SteadyWindow
 from breakeven.points.point import LIVE_TRAFFIC, Origin, Point, significant
 from breakeven.points.row import point
 from breakeven.serving.counted_window import Window
-from breakeven.serving.growths import Growths
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits, Growths
 
 HOUR_S, DAY_S = 3600, 86400
 _BLOCK_LENGTHS_S = (HOUR_S, 2 * HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 12 * HOUR_S)

@@ -11,7 +11,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.readers.prometheus import Samples
-from breakeven.serving.engine_series import COUNTED, DRAFTED, REPLICA, RUNNING, WAITING, EngineSeries
+from breakeven.serving.promql import COUNTED, DRAFTED, REPLICA, RUNNING, WAITING, EngineSeries
 
 POD = ("namespace", REPLICA, "model_name")
 """Labels of a pod's series: the third one tells an engine that was started with another model."""
@@ -105,7 +105,7 @@ class PodCourse:
 def questions(engines: EngineSeries, window_s: int) -> dict[str, str]:
     """PromQL of each statistic; an element per pod, for `accepted` also per position.
 
-    Copies of an engine count once, as in `engine_series`. Counters are asked for as they stand at a window's ends: growths of
+    Copies of an engine count once, as in `promql`. Counters are asked for as they stand at a window's ends: growths of
     all of them then belong to the same two scrapes, and no server extrapolates them in a way of its own.
     """
     found = {

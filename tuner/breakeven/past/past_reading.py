@@ -22,8 +22,7 @@ from breakeven.profile import Conditions, Profile
 from breakeven.profile.comparisons import Comparison
 from breakeven.profile.fits import Lengths
 from breakeven.readers.prometheus import Samples
-from breakeven.serving.engine_series import PREFIXES, RUNNING, EngineSeries, by_replica
-from breakeven.serving.promql import Matcher
+from breakeven.serving.promql import PREFIXES, RUNNING, EngineSeries, Matcher, by_replica
 
 CHUNK_S = 86_400
 """Span of one range query, s."""

@@ -20,8 +20,7 @@ from breakeven.past.courses import COUNTERS, GAUGES, NOW, RESETS, SAMPLES, PodCo
 from breakeven.past.pod_facts import PodKind
 from breakeven.points.quality import few_requests, unsteady
 from breakeven.serving.counted_window import Window
-from breakeven.serving.growths import NEEDED_COUNTERS, Growths
-from breakeven.serving.plausibility import EngineLimits, impossible
+from breakeven.serving.growths import NEEDED_COUNTERS, EngineLimits, Growths, impossible
 
 Flags = NDArray[np.bool_]
 

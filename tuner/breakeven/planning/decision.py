@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Action(StrEnum):
     """Nothing is changed: there is nothing to decide on, or a limit forbids it for some time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decision:
     """An action, its reason, and the figures that it rests on.
 
@@ -89,13 +90,13 @@ class Decision:
     confidence: float = 0.9
     speedup: Estimate | None = None
 
-    @property
+    @cached_property
     def alternative(self) -> ArmSaving | None:
         """The best of the arms that were neither chosen nor running; None without any."""
         rest = [one for one in self.options if one.arm != self.arm]
         return max(rest, key=lambda one: one.net, default=None)
 
-    @property
+    @cached_property
     def subject(self) -> Arm | None:
         """The speculative arm in question: the running one, else the considered one; None without any."""
         if self.running != NO_SPECULATION:
@@ -103,18 +104,18 @@ class Decision:
         considered = self.considered.arm if self.considered is not None else NO_SPECULATION
         return considered if considered != NO_SPECULATION else None
 
-    @property
+    @cached_property
     def figures(self) -> ArmEvaluation | None:
         """The running arm at the load."""
         return self.of(self.running)
 
-    @property
+    @cached_property
     def against_none(self) -> Comparison | None:
         """The speculative arm in question against no speculation at the load."""
         one = self.of(self.subject)
         return one.against_none if one is not None else None
 
-    @property
+    @cached_property
     def against_running(self) -> Comparison | None:
         """The arm that is switched to, else the best other one, against the running one at the load."""
         one = self.of(self.considered.arm) if self.considered is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.acceptance_numbers import TokensPerStep
@@ -18,7 +19,7 @@ _ENDS = 2.0 * 1.645
 """Standard deviations between both ends of a range that 90 % bounds hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Load:
     """Load of a service as observed over one window, per replica.
 
@@ -74,7 +75,7 @@ class Load:
                     f"{name}: {value!r} is not a finite number of at least 0; use None for unknown"
                 )
 
-    @property
+    @cached_property
     def idle(self) -> bool:
         """Whether there were no requests to decide on."""
         return self.rps == 0 or self.requests == 0

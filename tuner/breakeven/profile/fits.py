@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -167,7 +168,7 @@ class Acceptance:
     request_scatter: Annotated[float | None, _Seldom] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ArmFit:
     """One arm: its rows, its C1 and C2 by the law of steps of all arms, and the errors of that law at its rows.
 
@@ -222,7 +223,7 @@ class ArmFit:
     answers: Annotated[str | None, _Seldom] = None
     prefix_hit_ratio: Annotated[float | None, _Seldom] = None
 
-    @property
+    @cached_property
     def arm(self) -> Arm:
         """The arm's identity."""
         return arm_drafting(self.method, self.k, self.candidate, self.schedule)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from breakeven.serving.growths import Growths
-from breakeven.serving.plausibility import EngineLimits
+from breakeven.serving.growths import EngineLimits, Growths
 
 _SCATTER = 0.5
 """Share of the mean number in flight by which that may scatter beyond chance: a request then meets a quarter more than the mean."""
@@ -102,7 +101,7 @@ class Window:
         replicas: int | None = None,
         age_s: float = 0.0,
     ) -> Window:
-        """The figures of what the counters of each pod grew by; `plausibility` says what is wrong with them.
+        """The figures of what the counters of each pod grew by; `growths` says what is wrong with them.
 
         With `replicas` one element is the sum over so many pods.
         """

@@ -1,14 +1,21 @@
-"""Growths of engines' counters over one span, and what follows from them: `counted_window` makes figures of these.
+"""Growths of engines' counters over one span, and what is wrong with them; `counted_window` makes figures of them.
 
-A statistic that is missing is None here, and so is every figure that needs it; a count of zero is zero.
+A statistic that is missing is None here, and so is every figure that needs it; a count of zero is zero. Counters that cannot be
+true, are no numbers, are missing or are old are four different things, each with its own word. Figures are compared with each
+other and with the limits of any engine. A figure is refused only if no engine, no traffic and no sampling of Prometheus explain
+it. A figure that is merely surprising is not refused here.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from breakeven.arm import Arm
+from breakeven.phrases import figure
+from breakeven.serving.command_line import cut, flag_number, flag_value
 
 NEEDED_COUNTERS = (
     "completed",
@@ -25,7 +32,6 @@ NEEDED_COUNTERS = (
 """Without these nothing is said about an engine; only an engine that speculates has the others."""
 GROWTHS = ("running_growth", "waiting_growth")
 """Statistics that may be below zero: what a gauge grew by."""
-
 _FEW = 5.0
 """Requests that are no pattern, nor more than what a scrape in the middle of a request leaves over."""
 _GAP = 0.05
@@ -226,3 +232,297 @@ class Growths:
         """One statistic over another; None if either is missing, or nothing was counted."""
         over = self.stats.get(whole, 0.0)
         return self.stats[part] / over if part in self.stats and over > 0 else None
+
+
+ENGINES = "engines"
+"""Statistic: how many engines a pod has by the labels of its series."""
+# Prometheus extrapolates every counter to the window's ends by itself, for a young pod by some percent more or less than
+# its neighbour; vLLM's front end merges outputs of consecutive steps and counts a few steps too few (3 in 10,000).
+_SLACK = 0.05
+# Below so many requests or tokens a share means nothing.
+# Launching a step's kernels alone takes longer, whatever the model.
+_FASTEST_STEP_S = 1e-4
+# The front end accepts requests in one process per pod; none takes so many in a second.
+MOST_RPS = 1e5
+# Each request takes kilobytes of that process's memory.
+_MOST_HELD = 1e7
+# Ten times the longest context that a published model has.
+_LONGEST_TOKENS = 1e8
+# `metricsSource.windowSeconds` asks for at least four scrapes: so often a gauge is looked at.
+_LOOKS = 4
+_SIGMAS = 6.0
+# Flags by which the engines of one deployment stand in several pods.
+_RANKED = (
+    "--data-parallel-rank",
+    "--data-parallel-start-rank",
+    "--data-parallel-size-local",
+    "--data-parallel-address",
+    "--data-parallel-hybrid-lb",
+    "--data-parallel-external-lb",
+    "--headless",
+)
+# A request's latency begins in the front end, before any gauge counts it; overloaded, that is as long again.
+_UNSEEN = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Limits of one pod's engine; None if they are not known.
+
+    Attributes:
+        tokens_per_step: E of a step whose drafts are all accepted.
+        running: requests in a batch, over all engines of the pod.
+        tokens: prompt and answer of one request.
+        in_order: whether requests begin in the order in which they came.
+        engines: in the pod, by its command line. all_engines: whether the pod has all of them.
+    """
+
+    tokens_per_step: float | None = None
+    running: int | None = None
+    tokens: int | None = None
+    in_order: bool = True
+    engines: int | None = None
+    all_engines: bool = True
+
+
+def engine_limits(
+    command_line: Sequence[str], running: Arm | None, candidates: Sequence[Arm]
+) -> EngineLimits:
+    """The limits that a target's command line and its arm set.
+
+    The draft length of an arm that is no candidate may come from the drafter, not from the arm.
+    """
+    drafts = running.k if running is not None and (running.k == 0 or running in candidates) else None
+    batch = flag_number(command_line, "--max-num-seqs")
+    given = flag_value(command_line, "--data-parallel-size")
+    engines = 1 if given is None else flag_number(command_line, "--data-parallel-size")
+    elsewhere = flag_value(command_line, "--config") is not None and given is None
+    return EngineLimits(
+        tokens_per_step=None if drafts is None else drafts + 1.0,
+        running=batch * engines if batch and engines else None,
+        tokens=flag_number(command_line, "--max-model-len"),
+        in_order=flag_value(command_line, "--scheduling-policy") in {None, "fcfs"},
+        engines=None if elsewhere else engines,
+        all_engines=not any(flag.name.startswith(_RANKED) for flag in cut(command_line)),
+    )
+
+
+def not_a_number(counters: Growths) -> str | None:
+    """The first statistic that is no number; None if all are numbers."""
+    # The share at a position and the time may be absent; whatever is there must be a number.
+    bad = [name for name, value in counters.stats.items() if not math.isfinite(value)]
+    bad += ["accepted" for value in counters.accepted.values() if not math.isfinite(value)]
+    return bad[0] if bad else None
+
+
+def missing(counters: Growths, needed: Collection[str]) -> list[str]:
+    """Statistics that are needed and that the other series of the same engine stand without: not counted is not zero."""
+    return [name for name in needed if name not in counters.stats]
+
+
+def stale(
+    pod: str, seen_s: float | None, evaluated_s: float | None, now_s: float, allowed_s: float
+) -> str | None:
+    """Samples too old to decide on, an answer that is, or clocks too far apart to tell; None if it is none of these.
+
+    Args:
+        pod: whose samples.
+        seen_s: Unix time of the newest one; None if longer ago than Prometheus was asked for.
+        evaluated_s: when the answer was made, by Prometheus' clock; None if the answer does not say.
+        now_s: by the operator's clock.
+        allowed_s: largest age, s.
+    """
+    if seen_s is None:
+        return f"the newest sample of pod {pod} is longer ago than Prometheus was asked for (allowed: {allowed_s:g} s)"
+    if abs(now_s - seen_s) <= allowed_s:
+        return None
+    if seen_s > now_s:
+        return (
+            f"the newest sample of pod {pod} is dated {seen_s - now_s:.0f} s after the operator's clock: set the clocks of Prometheus "
+            "and of the operator's node to one time"
+        )
+    if evaluated_s is not None and now_s - evaluated_s > evaluated_s - seen_s:
+        # Most of the sample's age came after Prometheus had looked.
+        return (
+            f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock, of a sample {now_s - seen_s:.0f} s "
+            f"old (allowed: {allowed_s:g} s): a cache in front of it repeats an old one, it answers late, or its clock is behind"
+        )
+    return f"the newest sample of pod {pod} is {now_s - seen_s:.0f} s old (allowed: {allowed_s:g} s)"
+
+
+def impossible(counters: Growths, limits: EngineLimits, window_s: float) -> str | None:
+    """The first contradiction in the finite statistics of one pod, as a sentence without a full stop.
+
+    Statistics that are absent are not checked. A young pod saw only a part of the window.
+    """
+    return next((said for check in _CHECKS if (said := check(counters, limits, window_s))), None)
+
+
+def _negative(means: Growths, _: EngineLimits, __: float) -> str | None:
+    stats = means.stats
+    found = next((name for name, value in stats.items() if value < 0 and name not in GROWTHS), None)
+    return f"{found} is {figure(stats[found])}, and nothing counts below zero" if found is not None else None
+
+
+def _engines(means: Growths, limits: EngineLimits, __: float) -> str | None:
+    """Engines by their labels, and by the command line; a label that a relabelling drops hides all but one."""
+    stats = means.stats
+    found, started = stats.get(ENGINES), limits.engines
+    if found is None or not started or found == started or (found < started and not limits.all_engines):
+        return None
+    several = f"{figure(found)} engines by their labels, where --data-parallel-size starts {started}"
+    return several if found > started else f"{several}: does a relabelling drop the label engine?"
+
+
+def _finished(means: Growths, _: EngineLimits, __: float) -> str | None:
+    """One event of the engine counts in three places."""
+    stats = means.stats
+    counts = [stats[name] for name in ("completed", "e2e_n", "output_n") if name in stats]
+    if len(counts) < 2 or max(counts) <= 2 * min(counts) + _FEW:
+        return None
+    return f"{figure(min(counts))} and {figure(max(counts))} requests finished in the same time by two of its counters"
+
+
+def _served(means: Growths, _: EngineLimits, window_s: float) -> str | None:
+    stats = means.stats
+    begun = max(stats.get("completed", 0.0), stats.get("started", 0.0))
+    offered = begun + sum(max(stats.get(name, 0.0), 0.0) for name in GROWTHS)
+    if offered <= MOST_RPS * window_s:
+        return None
+    return f"{figure(offered / window_s)} requests a second, and no server takes more than {figure(MOST_RPS)}"
+
+
+def _made(means: Growths, _: EngineLimits, window_s: float) -> str | None:
+    """A request that is held makes one token in the fastest step; a count beyond that overflows the sum over pods."""
+    stats = means.stats
+    most = _MOST_HELD / _FASTEST_STEP_S
+    found = next(
+        (name for name in ("generated", "steps", "drafts") if stats.get(name, 0.0) > most * window_s), None
+    )
+    if found is None:
+        return None
+    return f"{found} grew by {figure(stats[found] / window_s)} a second, and no server makes more than {figure(most)}"
+
+
+def _step(means: Growths, limits: EngineLimits, __: float) -> str | None:
+    """A step makes one token at least, and one more than it drafts at most."""
+    stats = means.stats
+    made, most = means.decoded, limits.tokens_per_step
+    if "steps" not in stats or made is None:
+        return None
+    steps = stats["steps"]
+    # A share of all tokens: where answers are a token long, decoded ones are a small difference of large counts.
+    slack = _SLACK * stats["generated"] + _FEW
+    low = made + slack < steps
+    high = most is not None and made - slack > most * steps
+    if not low and not high:
+        return None
+    e = f"{figure(means.tokens_per_step)}" if means.tokens_per_step is not None else f"{figure(made)}"
+    per = "tokens per step" if means.tokens_per_step is not None else "tokens decoded in no step"
+    able = "at least 1" if most is None else "exactly 1" if most == 1 else f"1 to {most:g}"
+    return f"{e} {per}, where the arm that runs makes {able}"
+
+
+def _drafts(means: Growths, _: EngineLimits, __: float) -> str | None:
+    """A step has one draft at most, and accepts at no position what it did not draft, or not accept before."""
+    stats = means.stats
+    steps, drafts = stats.get("steps"), stats.get("drafts")
+    if drafts is None:
+        return None
+    # The front end merges outputs of steps, overloaded a good part of them.
+    if steps is not None and drafts > 2 * steps + _FEW:
+        return f"{figure(drafts)} drafts in {figure(steps)} steps"
+    most, whose = drafts, "were drafted"
+    for position, count in sorted(means.accepted.items()):
+        if count > most * (1 + _SLACK) + _FEW:
+            return f"{figure(count)} drafts were accepted at position {position + 1}, where {figure(most)} {whose}"
+        most, whose = count, "were at the one before"
+    return None
+
+
+def _length(means: Growths, limits: EngineLimits, __: float) -> str | None:
+    longest = limits.tokens or _LONGEST_TOKENS
+    tokens = (means.prompt_tokens or 0.0) + (means.finished_tokens or 0.0)
+    if tokens <= longest * (1 + _SLACK) + _FEW:
+        return None
+    allows = "--max-model-len allows" if limits.tokens else "the longest contexts hold"
+    return f"{figure(tokens)} tokens per request, where {allows} {figure(longest)}"
+
+
+def _quick(means: Growths, _: EngineLimits, __: float) -> str | None:
+    """An answer takes a step for its first token, and for every E further ones another."""
+    if means.latency_s is None:
+        return None
+    tokens = means.finished_tokens or 1.0
+    steps = 1.0 + max(tokens - 1.0, 0.0) / max(means.tokens_per_step or math.inf, 1.0)
+    if means.latency_s >= steps * _FASTEST_STEP_S:
+        return None
+    return (
+        f"requests of {figure(tokens)} tokens took {figure(means.latency_s)} s, and no engine makes {figure(steps)} steps in less than "
+        f"{figure(steps * _FASTEST_STEP_S)} s"
+    )
+
+
+def _first_token(means: Growths, _: EngineLimits, window_s: float) -> str | None:
+    """First tokens later than whole answers: requests begin in order, so both waits differ by at most a window."""
+    if means.latency_s is None or means.ttft_s is None or means.ttft_s <= means.latency_s + window_s:
+        return None
+    return f"first tokens came after {figure(means.ttft_s)} s, and whole answers after {figure(means.latency_s)} s"
+
+
+def _little(means: Growths, _: EngineLimits, window_s: float) -> str | None:
+    """Little's law: requests that finished were in flight while they lasted, and were seen there.
+
+    The converse does not hold: requests that last longer than the window are in flight and do not finish.
+    """
+    stats = means.stats
+    if means.latency_s is None or not {"running", "waiting"} <= stats.keys():
+        return None
+    needed = stats["e2e_s"] / window_s
+    seen = stats["running"] + stats["waiting"]
+    # Requests in flight when the window began started before it. They are as many as the gauges fell by, or as are there
+    # now, and last twice the mean latency each, as for exponential lengths.
+    before = max(seen, -sum(stats.get(name, 0.0) for name in GROWTHS))
+    edge = before * 2 * means.latency_s / window_s
+    # A gauge has a few samples only; short requests pass between two of them.
+    chance = _SIGMAS * math.sqrt(needed / _LOOKS)
+    if needed <= _UNSEEN * (seen + edge) + chance:
+        return None
+    return (
+        f"{figure(stats['e2e_n'] / window_s)} requests a second of {figure(means.latency_s)} s each are {figure(needed)} in flight, "
+        f"where {figure(seen)} were seen"
+    )
+
+
+def _queue(means: Growths, limits: EngineLimits, window_s: float) -> str | None:
+    stats = means.stats
+    running, waiting = stats.get("running", 0.0), stats.get("waiting", 0.0)
+    least = stats.get("waiting_min", 0.0)
+    if limits.running is not None and running > limits.running * (1 + _SLACK):
+        return f"{figure(running)} requests run at once, where --max-num-seqs allows {limits.running}"
+    if running + waiting > _MOST_HELD:
+        return f"{figure(running + waiting)} requests in flight, and no server holds more than {figure(_MOST_HELD)}"
+    if least > waiting * (1 + _SLACK):
+        return f"{figure(least)} requests wait at least, and {figure(waiting)} on average"
+    # More requests wait all the time than began, so those that began waited since before the window, half of it on average.
+    overtaken = limits.in_order and least > 2 * stats.get("started", 0.0) + _FEW
+    if not overtaken or means.ttft_s is None or means.ttft_s >= _SLACK * window_s:
+        return None
+    return f"{figure(least)} requests wait for longer than {window_s:g} s, while others begin after {figure(means.ttft_s)} s"
+
+
+# The first contradiction is the one reported: a wrong count also makes everything derived from it wrong.
+_CHECKS: tuple[Callable[[Growths, EngineLimits, float], str | None], ...] = (
+    _negative,
+    _engines,
+    _finished,
+    _step,
+    _drafts,
+    _length,
+    _quick,
+    _first_token,
+    _little,
+    _served,
+    _made,
+    _queue,
+)

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 from breakeven.serving.causes import HttpRequests, ModelSnapshot
 from breakeven.serving.counted_window import Window
-from breakeven.serving.engine_series import (
+from breakeven.serving.growths import (
+    NEEDED_COUNTERS,
+    EngineLimits,
+    Growths,
+    impossible,
+    missing,
+    not_a_number,
+)
+from breakeven.serving.promql import (
     COUNTED,
     ENGINE,
     NAMESPACES,
@@ -21,11 +29,10 @@ from breakeven.serving.engine_series import (
     RUNNING,
     WAITING,
     EngineSeries,
+    Matcher,
     by_replica,
+    selector,
 )
-from breakeven.serving.growths import NEEDED_COUNTERS, Growths
-from breakeven.serving.plausibility import EngineLimits, impossible, missing, not_a_number
-from breakeven.serving.promql import Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 
 Ask = Callable[[str], Iterable[tuple[Mapping[str, str], float]]]

@@ -1,0 +1,436 @@
+"""State of a service's calibration: the profile in force, the account of its runs, and the run that is due."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from breakeven.phrases import counted, figure
+from breakeven_operator.actions import Create
+from breakeven_operator.case import FirstAnswer, ServiceObservation
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import (
+    MANAGED_BY,
+    RECALIBRATE_ANNOTATION,
+    RUNS,
+    SERVICE_LABEL,
+    SERVICES,
+    owner_reference,
+)
+from breakeven_operator.observing.past_metrics import AWAITED
+from breakeven_operator.refused_writes import RefusedWrite, of_creation
+from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
+from breakeven_operator.resources.calibrationrun import AnswersInForce, RunPhase, Trigger
+from breakeven_operator.resources.candidates import Candidates
+from breakeven_operator.resources.memorystatus import LONGEST_VALUE
+from breakeven_operator.resources.servicestatus import CalibrationStatus
+from breakeven_operator.resources.updatepolicy import Mode
+from breakeven_operator.step import Calibrated, Doubt, ProfileEntry
+from breakeven_operator.workloads.fingerprint import Identity
+
+
+def calibrated(
+    service: SpeculativeService,
+    observation: ServiceObservation,
+    identity: Identity | None,
+    startup_s: float | None,
+    now: datetime,
+    doubt: Callable[[ProfileEntry], Doubt] | None = None,
+) -> Calibrated:
+    """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
+
+    Without an identity (no pod serves yet) no profile is in force. `startup_s` is the start of the target's own pods, and
+    `doubt` gives the reason of live traffic to measure a profile again.
+    """
+    profiles, runs = observation.profiles, observation.runs
+    interval_s = observation.timing.calibration_interval_seconds
+    refused = of_creation(observation.failures, RUNS, now)
+    status, ended = account_of(service, runs)
+    if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
+        status = status.replace(startup_seconds=startup_s)
+    run = unfinished(runs)
+    again = to_measure_again(service, ended)
+    asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
+    seen = service.status.memory.recalibrate if service.status.memory else None
+    found = find_in_force(service, identity, profiles, status.failures, now, doubt)
+    entry, trigger = found.entry, found.trigger
+    if asked and asked != seen:
+        trigger = Trigger.REQUESTED
+    elif trigger is Trigger.INITIAL and identity is None:
+        trigger = None
+    due = DueRun()
+    if run is not None:
+        word = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING]
+        due = DueRun(said=f"; {run.metadata.name} is {phase_words(run)}", reason=word)
+    elif again is not None:
+        # The same for the changed target; it waits until that serves. Named after the run it follows.
+        once_more = _run(service, f"{again.metadata.uid}/again", again.spec.to_json_object())
+        due = DueRun(once_more, again.spec.trigger).announced(refused)
+    elif trigger is not None and (
+        held := held_back(service, trigger, identity) or too_soon(status, trigger, entry, interval_s, now)
+    ):
+        due = DueRun(said=f"; {held}", reason=failure_of(status))
+    elif trigger is Trigger.INITIAL and (waits := spared(observation.first)) is not None:
+        due = waits
+    elif trigger is not None:
+        known = frozenset(one.uid for one in profiles)
+        create = replace(requested_run(service, trigger, identity, asked, status), known_profiles=known)
+        due = DueRun(create, trigger).announced(refused)
+    reason = found.reason if entry is not None else due.reason or found.reason
+    message = f"{found.message}{failure_words(status)}{due.said}"
+    status = status.replace(
+        run=run.metadata.name if run else due.name or status.run,
+        profile=entry.name if entry else None,
+        profile_time=entry.created if entry else None,
+        fingerprint=entry.fingerprint if entry else None,
+        answers=answers_in_force(service.spec.candidates, entry),
+        doubts=0 if found.dispelled else status.doubts + (due.trigger in DOUBTS),
+        **progress_of(run),
+    )
+    # A run that is under way answers the request.
+    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
+    former = former_of(profiles, identity) if entry is None else None
+    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended, former)
+
+
+_MAX_PAUSE_FACTOR = 16
+# Triggers by which live traffic contradicts the profile in force.
+DOUBTS = frozenset(
+    {Trigger.MODEL_DISAGREES, Trigger.ROLL_DISPROVED, Trigger.ACCEPTANCE_DRIFTED, Trigger.LENGTHS_DRIFTED}
+)
+
+
+class DueRun(NamedTuple):
+    """The run to create, if any, and the end of the condition's message about it.
+
+    `create` and `trigger` come together. The condition has `reason` if no profile is in force; None leaves it to the search.
+    """
+
+    create: Create | None = None
+    trigger: Trigger | None = None
+    said: str = ""
+    reason: ClusterReason | None = None
+
+    @property
+    def name(self) -> str | None:
+        """Name of the run to create."""
+        return str(self.create.body["metadata"]["name"]) if self.create is not None else None
+
+    def announced(self, refused: RefusedWrite | None) -> DueRun:
+        """The same with its announcement; no run if the API server has refused the last attempt."""
+        if refused is not None:
+            return DueRun(said=f"; {refused.sentence}", reason=ClusterReason.WRITE_REFUSED)
+        return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_RUNNING)
+
+
+def spared(first: FirstAnswer | None) -> DueRun | None:
+    """A first calibration that waits for the past, or that the past speaks against; None if it may begin."""
+    if first == AWAITED:
+        return DueRun(
+            said="; no run starts before its past is read", reason=ClusterReason.CALIBRATION_RUNNING
+        )
+    if first is not None and first.pays_nothing:
+        return DueRun(
+            said=f"; no run starts, because every candidate ran and pays at no load; a new {RECALIBRATE_ANNOTATION} starts one",
+            reason=ClusterReason.CALIBRATION_PAYS_NOTHING,
+        )
+    return None
+
+
+def held_back(service: SpeculativeService, trigger: Trigger, identity: Identity | None) -> str | None:
+    """Why a run that is due is not created, whenever the last one was."""
+    if service.spec.paused:
+        return "no run starts while paused"
+    if identity is None or identity.gpu_product is None:
+        return "no run starts before a serving pod tells the GPU class"
+    if trigger is not Trigger.REQUESTED and service.spec.update_policy.mode is Mode.DISABLED:
+        return "mode Disabled measures on request only"
+    return None
+
+
+def too_soon(
+    status: CalibrationStatus,
+    trigger: Trigger,
+    entry: ProfileEntry | None,
+    interval_s: float,
+    now: datetime,
+) -> str | None:
+    """When a run that is due may begin; None if it may now.
+
+    A profile that is doubted as soon as it is in force will hardly be mended by the next one: each such run in a row
+    doubles the pause, as each failure does.
+    """
+    if trigger is Trigger.REQUESTED:
+        return None
+    doubts = status.doubts if trigger in DOUBTS else 0
+    measured = entry.created if entry is not None and trigger in DOUBTS else None
+    last = max((time for time in (status.last_run_time, measured) if time is not None), default=None)
+    if last is None:
+        return None
+    factor = min(2 ** (status.failures + doubts), _MAX_PAUSE_FACTOR)
+    next_time = last + timedelta(seconds=interval_s * factor)
+    # The first failure already waits the interval; a first success never ran before, so nothing waits for it.
+    if now >= next_time:
+        return None
+    # A time, not a time left: a message that changes every second would never be written, or always.
+    failed = f" ({status.failures} failed in a row)" if status.failures else ""
+    return f"the next run starts at {next_time:%Y-%m-%dT%H:%M:%SZ}{failed}; a new {RECALIBRATE_ANNOTATION} does not wait"
+
+
+def requested_run(
+    service: SpeculativeService,
+    trigger: Trigger,
+    identity: Identity | None,
+    asked: str | None,
+    status: CalibrationStatus,
+) -> Create:
+    """A run named by a hash of service, trigger and fingerprint: a cycle that is repeated after a crash makes it once.
+
+    The run before it is part of that: a name that was used up by a superseded run would never be made again.
+    """
+    token = asked if trigger is Trigger.REQUESTED else ""
+    seed = f"{trigger}/{identity.fingerprint if identity else ''}/{token}/{status.run or ''}"
+    spec = {"serviceRef": {"name": service.metadata.name}, "trigger": str(trigger)}
+    return _run(service, seed, spec)
+
+
+def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> Create:
+    meta = service.metadata
+    seed = f"{meta.uid}/{seed}"
+    name = f"{meta.name}-{hashlib.sha256(seed.encode()).hexdigest()[:5]}"
+    return Create(
+        RUNS,
+        {
+            "apiVersion": API_VERSION,
+            "kind": RUNS.kind,
+            "metadata": {
+                "name": name,
+                "namespace": meta.namespace,
+                "labels": {**MANAGED_BY, SERVICE_LABEL: meta.name},
+                "ownerReferences": [owner_reference(SERVICES, meta.name, meta.uid)],
+            },
+            "spec": spec,
+        },
+    )
+
+
+_LONGEST_SAYING = 500
+_WORDS = {reason.value: reason for reason in ClusterReason}
+# A run that ended for these has not answered what it was asked.
+_OPEN = frozenset({str(ClusterReason.FINGERPRINT_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
+# Reasons why a calibration's pod waits, which a person may mend.
+_STUCK = frozenset(
+    str(reason)
+    for reason in (
+        ClusterReason.IMAGE_PULL_FAILED,
+        ClusterReason.ENGINE_NOT_STARTING,
+        ClusterReason.VOLUME_NOT_SHAREABLE,
+        ClusterReason.UNSCHEDULABLE,
+        ClusterReason.QUOTA_EXCEEDED,
+        ClusterReason.ADMISSION_DENIED,
+    )
+)
+# Triggers that mode Disabled still follows.
+_ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
+
+
+def account_of(
+    service: SpeculativeService, runs: Iterable[CalibrationRun]
+) -> tuple[CalibrationStatus, tuple[CalibrationRun, ...]]:
+    """Count runs that ended; a run is marked as finished only after the status that counts it is written."""
+    status = service.status.calibration or CalibrationStatus()
+    ended = tuple(sorted((run for run in runs if _final(run)), key=lambda run: run.metadata.name))
+    for run in ended:
+        if run.status.phase is RunPhase.SUPERSEDED:
+            continue
+        finished = run.status.finished_time
+        if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
+            continue
+        status = status.replace(
+            last_run_time=finished,
+            failures=0 if run.status.phase is RunPhase.SUCCEEDED else status.failures + 1,
+            total_gpu_seconds=(status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0),
+            last_run=run.metadata.name,
+            last_reason=run.status.reason,
+            last_message=run.status.message,
+        )
+    return status, ended
+
+
+def to_measure_again(service: SpeculativeService, ended: Iterable[CalibrationRun]) -> CalibrationRun | None:
+    """A run that ended because its target changed or was gone, and whose question is still open.
+
+    It is seen as long as it is not marked as finished, which follows the creation of the next one.
+    """
+    changed = [run for run in ended if run.status.reason in _OPEN]
+    if service.spec.update_policy.mode is Mode.DISABLED:
+        changed = [run for run in changed if run.spec.trigger in _ASKED_FOR]
+    return changed[-1] if changed else None
+
+
+def failure_of(status: CalibrationStatus) -> ClusterReason | None:
+    """The word for which the last run failed; None if it did not."""
+    if not status.failures:
+        return None
+    return _WORDS.get(status.last_reason or "", ClusterReason.CALIBRATION_FAILED)
+
+
+def failure_words(status: CalibrationStatus) -> str:
+    """The failure of the last run as the middle of a sentence; empty if it did not fail."""
+    reason = failure_of(status)
+    if reason is None or status.last_run is None:
+        return ""
+    said = (status.last_message or reason.meaning).rstrip(".")
+    return f"; run {status.last_run} failed: {reason}: {said[:_LONGEST_SAYING]}"
+
+
+def _final(run: CalibrationRun) -> bool:
+    return run.status.phase is not None and run.status.phase.final
+
+
+def unfinished(runs: Iterable[CalibrationRun]) -> CalibrationRun | None:
+    """The run that is under way; None if all have ended."""
+    return next((run for run in runs if not _final(run)), None)
+
+
+def progress_of(run: CalibrationRun | None) -> dict[str, object]:
+    """Points, GPU-seconds of the unfinished run; nothing of a finished one."""
+    if run is None or run.status.plan is None:
+        return {"points_done": None, "points_planned": None, "gpu_seconds_used": None}
+    return {
+        "points_done": len(run.status.points),
+        "points_planned": run.status.planned_points,
+        "gpu_seconds_used": run.status.gpu_seconds_used,
+    }
+
+
+def phase_words(run: CalibrationRun) -> str:
+    """Phase of an unfinished run, with what keeps its pod from coming and how far it is, as the end of a sentence."""
+    words = str(run.status.phase or RunPhase.PENDING).lower()
+    if (stuck := _stuck(run)) is not None:
+        words += f" ({stuck}: {run.status.message or _WORDS[stuck].meaning})"
+    display = run.status.display
+    if display is not None and display.points:
+        words += f", {display.points} points"
+    if display is not None and display.left:
+        words += f", {display.left} left"
+    return words
+
+
+def _stuck(run: CalibrationRun) -> str | None:
+    """The word for what keeps an unfinished run's pod from coming; None if nothing does."""
+    return run.status.reason if run.status.reason in _STUCK else None
+
+
+class InForce(NamedTuple):
+    """The profile in force, why it is or none is, what to measure for (None for nothing), and whether all doubt is gone."""
+
+    entry: ProfileEntry | None
+    reason: ClusterReason
+    message: str
+    trigger: Trigger | None
+    dispelled: bool = False
+
+
+def find_in_force(
+    service: SpeculativeService,
+    identity: Identity | None,
+    profiles: Sequence[ProfileEntry],
+    failures: int,
+    now: datetime,
+    doubt: Callable[[ProfileEntry], Doubt] | None,
+) -> InForce:
+    """The newest profile of what the target is now, unless it has expired or cannot be read.
+
+    `failures` are runs in a row that have failed.
+    """
+    newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
+    own = [entry for entry in newest if identity is not None and identity.has(entry.fingerprint)]
+    if not own:
+        return _none_fits(newest, identity, failures)
+    entry = own[0]
+    if entry.profile is None:
+        problem = f"{entry.name}: {entry.problem}"
+        return InForce(None, ClusterReason.PROFILE_UNREADABLE, problem, Trigger.PROFILE_UNREADABLE)
+    age_s = (now - entry.created).total_seconds()
+    limit_s = service.spec.calibration.profile_max_age_seconds
+    if age_s > limit_s:
+        old = f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {figure(limit_s / 86400)})"
+        return InForce(None, ClusterReason.PROFILE_EXPIRED, old, Trigger.PROFILE_EXPIRED)
+    # An arm with another drafter was not measured, whatever the old one was measured to do under its name.
+    measured = entry.arms - service.spec.candidates.replaced(entry.drafters)
+    missing = sorted({arm.name for arm in service.spec.candidates.arms()} - measured)
+    if missing:
+        lacks = f"{entry.name} is in force without {', '.join(missing)}, not yet measured"
+        return InForce(entry, ClusterReason.CANDIDATES_CHANGED, lacks, Trigger.CANDIDATES_CHANGED)
+    doubted = doubt(entry) if doubt is not None else Doubt()
+    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({doubted.trigger})' if doubted.trigger else ''}"
+    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
+
+
+def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failures: int) -> InForce:
+    """The word for a target that none of the profiles (newest first) was measured on."""
+    if not newest:
+        message = "no calibration has succeeded yet" if failures else "the arms were never measured"
+        return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
+    if identity is None:
+        return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
+    if identity.gpu_product is None:
+        message = "the nodes of the pods carry no GPU product label, so no profile counts for them: label the nodes (GPU Feature Discovery)"
+        return InForce(None, ClusterReason.GPU_CLASS_UNKNOWN, message, None)
+    message = (
+        f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
+        "(image, model, arguments, GPU class or parallelism differ)"
+    )
+    return InForce(None, ClusterReason.FINGERPRINT_CHANGED, message, Trigger.FINGERPRINT_CHANGED)
+
+
+def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
+    """Schedules that the profile in force lacks; because its other arms stand, they are not measured again."""
+    wanted = [arm.name for arm in service.spec.candidates.measurable_arms() if arm.scheduled]
+    missing = [name for name in wanted if name not in entry.arms]
+    return f"; {', '.join(missing)} is measured with the next calibration" if missing else ""
+
+
+def _summary(entry: ProfileEntry) -> str:
+    """`chat-p1: 3 arms, 21 points, worst residual 4.1 %, measured on NVIDIA-A100-SXM4-80GB, without ...`."""
+    fits = [fit for fit in entry.profile.arms if fit.points] if entry.profile is not None else []
+    worst = max((fit.max_relative_error or 0.0 for fit in fits), default=0.0)
+    points = sum(fit.points for fit in fits)
+    failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)
+    return (
+        f"{entry.name}: {counted(len(fits), 'arm')}, {counted(points, 'point')}, worst residual {100 * worst:.1f} %, measured on "
+        f"{entry.gpu_product}{f', without {failed}' if failed else ''}"
+    )
+
+
+def former_of(profiles: Sequence[ProfileEntry], identity: Identity | None) -> ProfileEntry | None:
+    """The newest profile of what the target was before it changed; None without one of its model and GPU class.
+
+    Other flags, another version of the engine or an old age move its figures by less than an overload costs.
+    """
+    if identity is None:
+        return None
+    alike = (
+        one
+        for one in profiles
+        if one.profile is not None
+        and identity.gpu_product in {None, one.gpu_product}
+        and one.model in {None, identity.model}
+    )
+    return max(alike, key=lambda entry: (entry.created, entry.name), default=None)
+
+
+def answers_in_force(candidates: Candidates, entry: ProfileEntry | None) -> tuple[AnswersInForce, ...]:
+    """Words about the answers of each arm that was tested with the drafter that it has now, for the status."""
+    if entry is None or entry.profile is None:
+        return ()
+    replaced = candidates.replaced(entry.drafters)
+    return tuple(
+        AnswersInForce(arm=fit.arm.name, word=fit.answers)
+        for fit in entry.profile.arms
+        if fit.answers is not None and fit.arm.name not in replaced
+    )

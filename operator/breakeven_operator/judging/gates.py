@@ -1,0 +1,337 @@
+"""Gates of a roll as one ordered table: the status shows the first gate that refuses a change that is due.
+
+Whether a target can be managed at all is asked before anything is decided (`target`); these gates stand between a decision and
+the one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, time, timedelta
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.phrases import spoken
+from breakeven.planning.decision import Decision
+from breakeven.planning.evaluation import Evaluations
+from breakeven.profile import Profile
+from breakeven.reasons import Reason
+from breakeven_operator.case import HOLD, RECOMMEND, Case, Verdict
+from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.refused_writes import RefusedWrite
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.targetstatus import Target
+from breakeven_operator.resources.updatepolicy import (
+    AllowOutage,
+    Mode,
+    OutageWindow,
+    Timing,
+    UpdatePolicy,
+    Weekday,
+)
+from breakeven_operator.rolls.barred_arms import LEAVING, refuse_answers, refuse_barred, suspicion_of
+from breakeven_operator.rolls.under_way import rolls_stopped
+from breakeven_operator.workloads.target import Refusal
+from breakeven_operator.workloads.workload import Workload
+
+URGENT = frozenset({Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED})
+"""Reasons of a change that measurements ask for, not a profile: requests queue, or an objective is missed."""
+
+
+def refuse_suspect(
+    memory: MemoryStatus, profile_name: str, decision: Decision | None, wanted: Arm
+) -> Refusal | None:
+    """Why an arm is not entered on the word of a profile that measurements have contradicted; None if it may be.
+
+    No speculation is where nothing can be lost against, and an arm that has evidence of its own has been seen at work. Without a
+    decision a person wants the arm.
+    """
+    suspicion = suspicion_of(memory, profile_name)
+    if suspicion is None or decision is None or wanted == NO_SPECULATION or decision.reason in URGENT:
+        return None
+    if memory.profile == profile_name and wanted.name in {one.arm for one in memory.evidence}:
+        return None
+    return Refusal(
+        ClusterReason.PROFILE_SUSPECT,
+        f"{profile_name} alone speaks for it, which is under suspicion ({suspicion.reason}: "
+        f"{suspicion.message or 'measured latency has contradicted it'}); no speculation, and arms whose own latency was "
+        "measured here, may be entered, and any arm while requests queue up or miss an objective",
+    )
+
+
+def refuse_now(
+    workload: Workload,
+    timing: Timing,
+    scaled: datetime | None,
+    memory: MemoryStatus,
+    now: datetime,
+    *,
+    urgent: bool = False,
+) -> Refusal | None:
+    """Why no roll of this workload may begin at this moment; None if nothing forbids it.
+
+    An autoscaler moves in steps: between two of them the target looks settled although the next one is due, so the
+    time since the last change (`scaled`) counts. That asks nothing of the autoscaler, whatever kind it is. If it is `urgent`, a
+    roll that was measured to lose holds up no other; a roll whose pods did not come up still does.
+    """
+    waits = _backing_off(memory, now, urgent=urgent)
+    if waits is not None:
+        return waits
+    said = f"; {workload.trouble.message}" if workload.trouble is not None else ""
+    said += workload.blocked_words()
+    if workload.observed_generation < workload.generation or workload.updated < min(
+        workload.desired, workload.total
+    ):
+        return Refusal(
+            ClusterReason.ROLL_WAITS,
+            f"a roll is under way that the operator did not start: {workload.updated} of {workload.desired} pods updated"
+            + workload.blocked_words(),
+        )
+    if workload.total != workload.desired and not said:
+        return Refusal(
+            ClusterReason.ROLL_WAITS,
+            f"the number of replicas is changing ({workload.total} exist, {workload.desired} wanted)",
+        )
+    if workload.ready < workload.desired or len(workload.serving) < workload.desired:
+        return Refusal(
+            ClusterReason.REPLICAS_UNREADY,
+            f"{len(workload.serving)} of {workload.desired} replicas are ready; a roll would take more away{said}",
+        )
+    quiet_s = timing.replicas_quiet_seconds
+    if scaled is not None and (since_s := (now - scaled).total_seconds()) < quiet_s:
+        return Refusal(
+            ClusterReason.ROLL_WAITS,
+            f"the number of replicas was changed to {workload.desired} {since_s:.0f} s ago; a roll waits until it has stood still "
+            f"for {quiet_s} s (timing.replicasQuietSeconds of the installation)",
+        )
+    if workload.desired == 0:
+        return Refusal(ClusterReason.REPLICAS_UNREADY, "the target is scaled to zero")
+    return None
+
+
+def _backing_off(memory: MemoryStatus, now: datetime, *, urgent: bool) -> Refusal | None:
+    measured = memory.backoff_reason == ClusterReason.ROLL_DISPROVED
+    until = None if urgent and measured else memory.backoff_until_time
+    if until is None or now >= until:
+        return None
+    left_s = (until - now).total_seconds()
+    undone = (
+        f"the last {memory.failures} rolls were undone" if memory.failures > 1 else "the last roll was undone"
+    )
+    return Refusal(
+        ClusterReason.BACKING_OFF,
+        f"{undone}; the next one may begin in {left_s:.0f} s, or at once when the annotation breakeven.dev/resume of "
+        "the SpeculativeService gets a new value",
+    )
+
+
+def scaled_time(workload: Workload, seen: Target | None, now: datetime) -> datetime | None:
+    """When the number of wanted replicas last changed, as far as it was watched; None if it never did.
+
+    `seen` is the target as the status has it, from an earlier cycle (or an earlier process).
+    """
+    if seen is None or seen.uid != workload.ref.uid:
+        return None
+    return now if seen.replicas != workload.desired else seen.replicas_changed_time
+
+
+def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations | None) -> Refusal | None:
+    """Whether the pods left during a roll could not carry the load, running either of `arms`.
+
+    A roll by surge (maxUnavailable 0) takes no replica away and is not held back: an arm that is near its saturation
+    is exactly what must be left. Within a window of the policy nothing is held back. If the load is not known (a pinned
+    arm), any lost replica is too much. Live acceptance and lengths move a saturation by more than the limit's room, so
+    `evaluations` come before the profile.
+    """
+    policy, workload, figures = case.spec.update_policy, case.workload, case.live.figures
+    left, no_outage = workload.desired - workload.max_unavailable, why_no_outage(policy, case.now)
+    if workload.max_unavailable == 0 or no_outage is None:
+        return None
+    without_loss = workload.kind.without_loss
+    advice = f"{without_loss}, or wait for less load"
+    if left <= 0:
+        return Refusal(
+            ClusterReason.OUTAGE_NOT_ALLOWED,
+            "the target's strategy takes every pod away at once, so no roll is without an outage at any load: where a GPU is "
+            f"spare, {without_loss}; else {no_outage}",
+        )
+    if figures is None:
+        return Refusal(ClusterReason.INSUFFICIENT_CAPACITY, f"the load is not known; {advice}")
+    limit = policy.max_utilization_percent / 100
+    rps = figures.total_rps / left
+    for arm in arms:
+        saturation_rps = _saturation_rps(arm, case.profile, evaluations)
+        if saturation_rps is None:
+            continue
+        used = rps / saturation_rps
+        if used > limit:
+            return Refusal(
+                ClusterReason.INSUFFICIENT_CAPACITY,
+                f"{left} replicas left during the roll would run at {used:.0%} of the saturation of {spoken(arm)} (allowed: {limit:.0%}); "
+                + advice,
+            )
+    return None
+
+
+def _saturation_rps(arm: Arm, profile: Profile | None, evaluations: Evaluations | None) -> float | None:
+    """Rate at which an arm saturates now, else when it was measured; None if it is not known."""
+    live = evaluations.of(arm) if evaluations is not None else None
+    if live is not None:
+        return live.saturation_rps
+    fits = profile.arms if profile is not None else ()
+    return next((fit.saturation_rps for fit in fits if fit.arm == arm), None)
+
+
+_DAYS = tuple(Weekday)
+_WEEK = 7
+
+
+def why_no_outage(policy: UpdatePolicy, now: datetime) -> str | None:
+    """What to do before a roll may begin that leaves too few pods, or none; None if it may begin now."""
+    if policy.allow_outage is AllowOutage.NEVER:
+        return (
+            "allow an outage at a time of your choice (updatePolicy.allowOutage Window, with outageWindows)"
+        )
+    starts: list[datetime] = []
+    for window in policy.outage_windows:
+        try:
+            zone = ZoneInfo(window.time_zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return f"name a time zone that exists: outageWindows has {window.time_zone!r}"
+        if _is_within(window, zone, now):
+            return None
+        starts += (start for start in _starts(window, zone, now, range(_WEEK + 2)) if start > now)
+    return f"wait for the next window of updatePolicy.outageWindows, {min(starts):%Y-%m-%dT%H:%MZ}"
+
+
+def _is_within(window: OutageWindow, zone: ZoneInfo, now: datetime) -> bool:
+    """A window may last a week: whether one of those that began in the last eight days has not ended."""
+    lasts = timedelta(seconds=window.duration_seconds)
+    return any(start <= now < start + lasts for start in _starts(window, zone, now, range(-_WEEK - 1, 1)))
+
+
+def _starts(window: OutageWindow, zone: ZoneInfo, now: datetime, days: range) -> list[datetime]:
+    """When it begins on the days from today, in the zone of `now`."""
+    today = now.astimezone(zone).date()
+    at = time.fromisoformat(window.start)
+    dates = [today + timedelta(days=day) for day in days]
+    return [
+        datetime.combine(date, at, zone).astimezone(now.tzinfo)
+        for date in dates
+        if not window.days or _DAYS[date.weekday()] in window.days
+    ]
+
+
+Reasons = frozenset[Reason | ClusterReason]
+ORDERED: Final[Reasons] = frozenset({ClusterReason.PINNED})
+"""Reasons that a person gives: a suspect profile does not forbid such a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueRoll:
+    """A change of arm that the verdict asks for.
+
+    `cannot_roll` forbids it at any time; `waits` is why the API server is not asked for the write again yet.
+    """
+
+    case: Case
+    verdict: Verdict
+    wanted: Arm
+    cannot_roll: Refusal | None
+    may_roll: bool
+    waits: RefusedWrite | None
+
+    @property
+    def profile_name(self) -> str:
+        """Name of the profile in force; only an arm that is left needs none."""
+        return self.case.calibrated.profile_name or ""
+
+
+class Gate(NamedTuple):
+    """A gate of changes, which some reasons pass by; a gate of advice keeps what it refuses from being recommended too."""
+
+    about: str
+    refuses: Callable[[DueRoll], Refusal | None]
+    passed_by: Reasons = frozenset()
+    of_advice: bool = False
+
+
+def _moment(due: DueRoll) -> Refusal | None:
+    case = due.case
+    scaled = scaled_time(case.workload, case.service.status.target, case.now)
+    urgent = due.verdict.reason in URGENT
+    return refuse_now(case.workload, case.context.timing, scaled, case.memory, case.now, urgent=urgent)
+
+
+def _capacity(due: DueRoll) -> Refusal | None:
+    running = due.case.running.arm
+    arms = (due.wanted,) if running is None else (running, due.wanted)
+    decision = due.verdict.decision
+    return refuse_capacity(due.case, arms, decision.evaluations if decision is not None else None)
+
+
+# An arm that crashes or fails requests is left whatever the profile, the rolls before and the moment say, as a roll is undone.
+GATES: Final = (
+    Gate(
+        "a person's order",
+        lambda due: Refusal(ClusterReason.PAUSED, "spec.paused is set") if due.case.spec.paused else None,
+    ),
+    Gate(
+        "suspicion of the profile",
+        lambda due: refuse_suspect(due.case.memory, due.profile_name, due.verdict.decision, due.wanted),
+        ORDERED | LEAVING,
+        of_advice=True,
+    ),
+    Gate(
+        "failures of the arm",
+        lambda due: refuse_barred(due.case.memory, due.wanted),
+        ORDERED | LEAVING,
+        of_advice=True,
+    ),
+    Gate(
+        "answers of the arm",
+        lambda due: refuse_answers(due.case.spec.calibration.answers.check, due.case.profile, due.wanted),
+        ORDERED | LEAVING,
+        of_advice=True,
+    ),
+    Gate("the target", lambda due: due.cannot_roll),
+    Gate(
+        "rolls before",
+        lambda due: rolls_stopped(due.case.memory, due.profile_name),
+        URGENT | ORDERED | LEAVING,
+    ),
+    Gate("this moment", _moment, LEAVING),
+    Gate("capacity during the roll", _capacity, LEAVING),
+    Gate(
+        "other services",
+        lambda due: (
+            None
+            if due.may_roll
+            else Refusal(ClusterReason.ROLL_WAITS, "other services are being rolled; this one is next")
+        ),
+    ),
+    Gate("the API server", lambda due: Refusal(due.waits.reason, due.waits.sentence) if due.waits else None),
+)
+"""A person's order, the profile, the target, rolls before, this moment, then what is not the service's own."""
+
+
+def gates_of(reason: Reason | ClusterReason) -> list[Gate]:
+    """The gates that a change for this reason is asked at, in their order."""
+    return [one for one in GATES if reason not in one.passed_by]
+
+
+def held(due: DueRoll) -> Verdict | None:
+    """The verdict in place of a change that is due and must not be made; None if it may be made."""
+    verdict = due.verdict
+    asked = gates_of(verdict.reason)
+    if due.case.spec.update_policy.mode is Mode.RECOMMEND and not any(
+        one.refuses(due) for one in asked if one.of_advice
+    ):
+        return replace(verdict, action=RECOMMEND)
+    refusal = next((found for one in asked if (found := one.refuses(due)) is not None), None)
+    if refusal is None:
+        return None
+    message = f"{spoken(verdict.arm)} should run ({verdict.reason}), but {refusal.message}"
+    return replace(verdict, action=HOLD, reason=refusal.reason, message=message)

@@ -1,0 +1,145 @@
+"""How many replicas the target needs: what each arm carries within the objectives, against the load of the whole fleet.
+
+The operator never changes the number of replicas. It says what an autoscaler can scale by, and which arm a target that an
+autoscaler scales should run: it needs fewest replicas, whichever is faster at today's load per replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.errors import BreakevenError
+from breakeven.planning.capacity import (
+    HEADROOM,
+    Capacity,
+    FleetLoad,
+    capacity,
+    fewest_replicas,
+    recommended_replicas,
+)
+from breakeven.planning.observed_load import live_conditions
+from breakeven.profile import Conditions, Profile
+from breakeven.serving.counted_window import Window
+from breakeven_operator.case import FleetNeed, Live
+from breakeven_operator.observing.questions import as_measured, load_of, policy_of, seen_of
+from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus
+from breakeven_operator.step import RolloutContext
+from breakeven_operator.workloads.running_arm import RunningArm, pods_by_arm
+from breakeven_operator.workloads.workload import Workload
+
+# A load summed over pods that were watched for less than this share of the window is mostly chance.
+_WATCHED = 0.5
+
+
+def fleet_need(
+    spec: SpeculativeServiceSpec,
+    profile: Profile | None,
+    context: RolloutContext,
+    running: RunningArm,
+    live: Live,
+    batch: int | None,
+) -> FleetNeed:
+    """Capacity of the target's replicas, and the number of replicas that their whole load needs.
+
+    `batch` is the number of requests that a pod runs at once; None if unknown.
+    """
+    figures, workload = _known(live, spec.metrics_source.window_seconds), context.workload
+    known = None
+    if profile is not None:
+        confidence = spec.update_policy.confidence_percent / 100
+        known = as_measured(profile, running.arm, context.memory, context.now, confidence)
+    found = _capacities(spec, known, running.arm, figures, context.memory, batch) if known else {}
+    capacities = tuple(one for one in found.values() if one is not None)
+    recommended = fewest = None
+    if figures is not None and running.arm is not None:
+        arms = {running.arm, *_of_pods(spec, workload, running)}
+        recommended = recommended_replicas(figures.total_rps, [found.get(arm) for arm in arms if arm])
+        if None in arms:
+            recommended = None
+        fewest = fewest_replicas(capacities, [FleetLoad(figures.total_rps)], running.arm)
+    return FleetNeed(capacities, figures, recommended, workload.scaled_by, fewest)
+
+
+def _known(live: Live, window_s: float) -> Window | None:
+    """The live window if it is long enough to give a load; few requests are enough, because few replicas carry them."""
+    figures = live.figures
+    return figures if figures is not None and figures.window_s >= _WATCHED * window_s else None
+
+
+def _of_pods(spec: SpeculativeServiceSpec, workload: Workload, running: RunningArm) -> Sequence[Arm | None]:
+    """Arms that pods run beside the arm of the template, during a roll; None for an arm that is not known."""
+    if running.source == "Arguments":
+        return ()
+    return [*pods_by_arm((pod for pod in workload.pods if not pod.terminating), spec.candidates)]
+
+
+def _capacities(
+    spec: SpeculativeServiceSpec,
+    profile: Profile,
+    running: Arm | None,
+    figures: Window | None,
+    memory: MemoryStatus,
+    batch: int | None,
+) -> Mapping[Arm, Capacity | None]:
+    arms = {
+        arm.name: arm for arm in (NO_SPECULATION, *spec.candidates.arms(), *([running] if running else []))
+    }
+    seen = seen_of(memory, arms)
+    fits = {fit.arm: fit for fit in profile.arms}
+    slo = policy_of(spec).slo
+    found: dict[Arm, Capacity | None] = {}
+    for arm in arms.values():
+        if arm not in fits or not fits[arm].measurements:
+            continue
+        wanted = Conditions()
+        if figures is not None:
+            wanted = live_conditions(profile, load_of(figures), seen)(arm)
+        if fits[arm].tokens_per_step is None:
+            wanted = replace(wanted, tokens_per_step=None)
+        try:
+            found[arm] = capacity(profile, arm, slo, wanted, max_num_seqs=batch)
+        except BreakevenError:
+            # The measurements do not cover these lengths.
+            found[arm] = None
+    return found
+
+
+def capacity_status(need: FleetNeed) -> CapacityStatus | None:
+    """The same for people and autoscalers; None if nothing is known."""
+    if not need.capacities and need.scaled_by is None:
+        return None
+    needs = {one.arm: one for one in need.fewest.needs} if need.fewest is not None else {}
+    return CapacityStatus(
+        arms=tuple(
+            ArmCapacity(
+                arm=one.arm.name,
+                capacity_rps=one.rps,
+                lower_rps=one.lower_rps,
+                upper_rps=one.upper_rps,
+                limit=one.limit.value,
+                replicas=round(needs[one.arm].replicas) if one.arm in needs else None,
+            )
+            for one in need.capacities
+        ),
+        fleet_load_rps=need.figures.total_rps if need.figures is not None else None,
+        recommended_replicas=need.recommended,
+        scaled_by=need.scaled_by,
+        message=_sentence(need)[:1024],
+    )
+
+
+def _sentence(need: FleetNeed) -> str:
+    who = (
+        f"{need.scaled_by} scales the target, so the arm that needs fewest replicas is the one to run"
+        if need.scaled_by is not None
+        else "no autoscaler has scaled the target"
+    )
+    if need.figures is None:
+        return f"{who}; how many are needed is not known: the present load is not"
+    if need.fewest is None:
+        return f"{who}; how many are needed is not known: what the running arm carries is not"
+    return f"{who}; {need.fewest.sentence}; each with room for {HEADROOM:g} times that load"

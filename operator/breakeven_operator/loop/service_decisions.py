@@ -1,0 +1,232 @@
+"""Decisions about one service after the other, each from what the last one has learned.
+
+All that is remembered between cycles is a cache, but for what windows have taught since the status was written: whatever else a
+decision needs stands in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from breakeven.errors import InputError
+from breakeven_operator.actions import WriteAnnotation, WriteStatus
+from breakeven_operator.case import FleetReading, ServiceObservation
+from breakeven_operator.cluster.prometheus_answers import ServiceQueries
+from breakeven_operator.cluster.snapshot import Snapshot
+from breakeven_operator.kinds import RESUME_ANNOTATION, NamespacedName, service_of
+from breakeven_operator.loop.admission import Decided
+from breakeven_operator.reconcile import reconcile
+from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
+from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.base import Model
+from breakeven_operator.resources.calibrationrun import read_run
+from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.settings import Settings
+from breakeven_operator.workloads.known import kind_of, target_of
+from breakeven_operator.workloads.target import Claim, older_claim
+from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
+
+M = TypeVar("M", bound=Model)
+# Times in a status have milliseconds.
+_ROUNDED = timedelta(seconds=1)
+
+
+class ServiceDecisions:
+    """Decides about a service that is due, and again if the API server refuses what was decided.
+
+    `warn` is given the uid of an object that cannot be read, or is another operator's too, and a sentence.
+    """
+
+    def __init__(
+        self,
+        queries: ServiceQueries,
+        failures: RefusedWrites,
+        settings: Settings,
+        warn: Callable[[str, str], None],
+    ) -> None:
+        self._queries = queries
+        self._failures = failures
+        self._warn = warn
+        self._settings = settings
+        # By uid of the service: lessons of decisions without a write.
+        self._unwritten: dict[str, UnwrittenMemory] = {}
+        # By uid: when this process last decided.
+        self._decided: dict[str, datetime] = {}
+        # Generation and resume token: if a person changes them, refused writes are tried again at once.
+        self._asked: dict[str, tuple[int, str]] = {}
+
+    def rest(self) -> None:
+        """Forget what was learned; another replica may decide meanwhile."""
+        self._unwritten, self._decided = {}, {}
+
+    def keep(self, world: Snapshot) -> None:
+        """Forget services that are gone, and what was learned about those that are not valid any more."""
+        valid, present = {service.metadata.uid for service in world.services}, world.manifests
+        self._unwritten = {uid: last for uid, last in self._unwritten.items() if uid in valid}
+        self._decided = {uid: at for uid, at in self._decided.items() if uid in valid}
+        self._asked = {uid: asked for uid, asked in self._asked.items() if uid in present}
+
+    def remembered(self, stored: SpeculativeService) -> SpeculativeService:
+        """A service as the API server holds it, with what was learned since its status was written."""
+        return with_unwritten(stored, self._unwritten.get(stored.metadata.uid))
+
+    def decide(
+        self, world: Snapshot, stored: SpeculativeService, now: datetime, *, may_roll: bool
+    ) -> Decided:
+        """Decide about a service as the API server holds it; `may_roll`: the fleet has a place for a roll."""
+        uid, service = stored.metadata.uid, self.remembered(stored)
+        self._hurry(service, now)
+        self._look_for_others(stored, now)
+        observation = self._observed(world, service, now, may_roll=may_roll)
+        outcome = reconcile(service, observation, now)
+        outcome = replace(outcome, status=sharing(stored.status, outcome.status))
+        if not any(isinstance(action, WriteStatus) for action in outcome.plan.actions):
+            self._unwritten[uid] = UnwrittenMemory(stored.status.memory, outcome.status.memory)
+        return Decided(service, observation, outcome)
+
+    def without(self, item: Decided, refused: RefusedWrite, now: datetime) -> Decided:
+        """Decide again without a write that the API server refuses: what was announced is taken back, and the word is said.
+
+        The status that announced it was written just now, so the second one is not bound to the version that was read.
+        """
+        service, observation = item.service, item.observation
+        if isinstance(refused.action, WriteAnnotation) and item.outcome.otherwise is not None:
+            service = service.with_status(item.outcome.otherwise)
+            observation = replace(observation, written=item.outcome.status.to_json_object())
+        failures = self._failures.about(service.metadata.uid, now)
+        observation = replace(observation, failures=failures, may_roll=True)
+        self._decided[service.metadata.uid] = now
+        outcome = reconcile(service, observation, now)
+        actions = tuple(
+            replace(action, resource_version=None) if isinstance(action, WriteStatus) else action
+            for action in outcome.plan.actions
+        )
+        plan = replace(outcome.plan, actions=actions)
+        return replace(item, service=service, outcome=replace(outcome, plan=plan))
+
+    def _observed(
+        self, world: Snapshot, service: SpeculativeService, now: datetime, *, may_roll: bool
+    ) -> ServiceObservation:
+        """The surroundings of a valid service: its target and pods, profiles and runs, and Prometheus' answers."""
+        namespace, name = service.metadata.namespace, service.metadata.name
+        runs = []
+        for manifest in world.runs:
+            if manifest["metadata"]["namespace"] == namespace and service_of(manifest) == name:
+                try:
+                    runs.append(read_run(manifest))
+                except InputError as error:
+                    self._warn(manifest["metadata"]["uid"], str(error))
+        lookback = self._queries.lookback_of(service)
+        watch = self._queries.watch_of(service)
+        return ServiceObservation(
+            workload=self._workload(world, service, now),
+            managed_by=older_claim(world.claims.get(target_of(service), ()), Claim.of(service)),
+            fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
+            roll=world.rolls.get(watch),
+            later=world.later.get(watch),
+            arrivals=world.arrivals.get(watch),
+            first=world.firsts.get(service.metadata.uid),
+            past=world.pasts.get(lookback) if lookback is not None else None,
+            latencies=world.latencies.get(watch),
+            known_pods=world.pod_names.get(namespace, frozenset()),
+            profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
+            runs=tuple(
+                sorted(runs, key=lambda run: (str(run.metadata.creation_timestamp or ""), run.metadata.name))
+            ),
+            claims=tuple(world.volume_claims.get(namespace, ())),
+            written=world.manifests[service.metadata.uid].get("status") or {},
+            failures=self._failures.about(service.metadata.uid, now),
+            target_problem=world.unreadable_targets.get(target_of(service)),
+            timing=self._settings.timing,
+            status_refresh_s=self._settings.status_refresh_s,
+            may_roll=may_roll,
+            gpu_price_per_hour=self._settings.gpu_price_per_hour,
+        )
+
+    def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
+        manifest = world.target_of(service)
+        if manifest is None:
+            return None
+        return observe(
+            kind_of(service.spec.target_ref),
+            manifest,
+            NearbyObjects(
+                world.makers_of(service),
+                world.target_pods(service),
+                world.node_labels,
+                world.lost_nodes,
+                world.warnings,
+            ),
+            container_name=service.spec.target_ref.container_name,
+            gpu_label=self._settings.trial.gpu_label,
+            now=now,
+        )
+
+    def _look_for_others(self, stored: SpeculativeService, now: datetime) -> None:
+        """Warn if another operator decides about a service: its status says of a decision that this process did not make.
+
+        Another installation has a Lease of its own, which may not be read from here.
+        """
+        meta, decision = stored.metadata, stored.status.decision
+        last, self._decided[meta.uid] = self._decided.get(meta.uid), now
+        if last is None or decision is None or decision.time is None or decision.time - last < _ROUNDED:
+            return
+        self._warn(
+            meta.uid,
+            f"SpeculativeService {meta.namespace}/{meta.name}: another operator decides about it, too: two installations of the "
+            "chart watch this namespace; give each watchNamespaces of its own, or uninstall one",
+        )
+
+    def _hurry(self, service: SpeculativeService, now: datetime) -> None:
+        """A changed spec or a new value of the resume annotation: what was refused is tried at once."""
+        meta = service.metadata
+        asked = (meta.generation or 0, meta.annotations.get(RESUME_ANNOTATION, ""))
+        if self._asked.setdefault(meta.uid, asked) != asked:
+            self._asked[meta.uid] = asked
+            self._failures.hurry(meta.uid, now)
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenMemory:
+    """The memory after a decision whose status was not worth a write, and the memory that the API server held then.
+
+    The status is for an operator that starts again, and need not hold every window. A decision needs every window: with an
+    older memory it would take its present window for all the time since.
+    """
+
+    stored: MemoryStatus | None
+    memory: MemoryStatus | None
+
+
+def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) -> SpeculativeService:
+    """The service with the memory of its last unwritten decision, if nobody has written another memory since."""
+    status = service.status
+    if last is None or status.workings is None or status.memory != last.stored:
+        return service
+    workings = status.workings.replace(memory=last.memory)
+    return service.with_status(status.replace(workings=workings))
+
+
+def sharing(old: M, new: M) -> M:
+    """`new`, made of the parts of `old` that are in it: two statuses that differ in a few figures take little more memory than one."""
+    kept: M = _shared(old, new)
+    return kept
+
+
+def _shared(old: Any, new: Any) -> Any:
+    if old is new or type(old) is not type(new):
+        return new
+    if old == new:
+        return old
+    if isinstance(new, Model):
+        parts = {name: _shared(getattr(old, name), getattr(new, name)) for name in type(new).model_fields}
+        return new.model_copy(
+            update={name: part for name, part in parts.items() if part is not getattr(new, name)}
+        )
+    if isinstance(new, tuple):
+        # A list that moved on by one holds the same entries in other places.
+        return tuple(next((one for one in old if one == item), item) for item in new)
+    return new

@@ -1,0 +1,98 @@
+"""A service in the library's own types: its load, its policy, the cost of a roll, the acceptance that was seen, and two arms compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from breakeven.arm import Arm
+from breakeven.planning.learned_laws import slowdown
+from breakeven.planning.objective import Slo
+from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.policy import Policy
+from breakeven.profile import Bounds, Profile
+from breakeven.profile.credit import with_steps_times
+from breakeven.serving.counted_window import Window
+from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources.memorystatus import MemoryStatus
+
+# Without any measured start of this engine.
+_UNKNOWN_ROLL_S = 600.0
+SLO_QUANTILE = 0.95
+
+
+def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = None) -> Load:
+    """The decision's view of the figures, and of the objectives as users see them."""
+    return Load(
+        rps=figures.rps,
+        window_s=figures.window_s,
+        requests=figures.requests,
+        inflight=figures.inflight,
+        latency_s=figures.latency_s,
+        tokens_per_step=figures.tokens_per_step,
+        prompt_tokens=figures.prompt_tokens,
+        output_tokens=figures.output_tokens,
+        ttft_s=figures.ttft_s,
+        tpot_s=figures.tpot_s,
+        survival=figures.survival,
+        dispersion=figures.arrivals.dispersion,
+        saturated=figures.saturated,
+        met_inflight=figures.met_inflight,
+        drains=figures.drains,
+        settled=settled,
+        strain=strain,
+    )
+
+
+def policy_of(
+    spec: SpeculativeServiceSpec, startup_s: float | None = None, away_share: float = 0.0
+) -> Policy:
+    """Gain that a roll needs and risk that it may take: the spec, a replica's start (None if none was ever measured), and what a roll takes away."""
+    policy, slo = spec.update_policy, spec.slo
+    return Policy(
+        min_gain=policy.min_gain_percent / 100,
+        risk=policy.risk_percent / 100,
+        day_risk=None if policy.day_risk_percent is None else policy.day_risk_percent / 100,
+        cooldown_s=policy.cooldown_seconds,
+        dwell_s=policy.stabilization_window_seconds,
+        lookback_s=policy.lookback_seconds,
+        roll_seconds=startup_s if startup_s is not None else _UNKNOWN_ROLL_S,
+        roll_away_share=away_share,
+        slo=Slo(
+            tpot_s=_seconds(slo.tpot_p95_milliseconds),
+            ttft_s=_seconds(slo.ttft_p95_milliseconds),
+            e2e_s=_seconds(slo.e2e_p95_milliseconds),
+            quantile=SLO_QUANTILE,
+        ),
+    )
+
+
+def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptance, ...]:
+    """Live acceptance as the library takes it, of the arms that still are."""
+    return tuple(
+        LiveAcceptance(
+            arms[seen.arm],
+            seen.tokens_per_step,
+            seen.accept,
+            ((seen.relative_scatter or 0.0) * seen.tokens_per_step) ** 2,
+        )
+        for seen in memory.seen
+        if seen.arm in arms
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return milliseconds / 1000 if milliseconds is not None else None
+
+
+def as_measured(
+    profile: Profile, running: Arm | None, memory: MemoryStatus, now: datetime, confidence: float
+) -> Profile:
+    """The profile with the running arm as slow as its live latency is, once that excludes the profile's promise.
+
+    A decision rests on the same evidence. An autoscaler that followed the promise would take away pods that the load needs.
+    """
+    evidence = next((one.evidence for one in memory.evidence if running and one.arm == running.name), None)
+    if evidence is None or running is None:
+        return profile
+    return with_steps_times(profile, running, slowdown(evidence, now.timestamp(), confidence))

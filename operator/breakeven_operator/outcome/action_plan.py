@@ -1,0 +1,388 @@
+"""From the facts of a cycle to the status that it leads to and the actions that bring it about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+
+from breakeven.planning.learned_laws import INDEPENDENT_S
+from breakeven.planning.wording import figures_text
+from breakeven.reasons import Reason
+from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
+from breakeven_operator.case import HOLD, CycleFacts, ServiceObservation, Verdict
+from breakeven_operator.cluster_reasons import QUIET, ClusterReason
+from breakeven_operator.judging.doubts import GAP_S, doubt_aspects
+from breakeven_operator.kinds import RUNS, SERVICES, Ref
+from breakeven_operator.observing.objectives import objectives_message
+from breakeven_operator.outcome.formatting import pays_now, with_measured
+from breakeven_operator.outcome.status_report import metrics_aspect, report
+from breakeven_operator.packed import whole
+from breakeven_operator.ports import MeanLengths
+from breakeven_operator.printable import one_line
+from breakeven_operator.refused_writes import RefusedWrite
+from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
+from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
+from breakeven_operator.resources.figures import LOGGED, Renewal, status_fields
+from breakeven_operator.resources.meta import METRICS, OBJECTIVES, READY, Aspect, merge
+from breakeven_operator.step import Calibrated, Event, RolloutStep
+from breakeven_operator.workloads.object_facts import parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOutcome:
+    """A plan, and the status it leads to (also when that is not worth a write).
+
+    Attributes:
+        lengths: mean prompt and output tokens of the target's recent requests; None if not known.
+        unwritten: whether the status has moved, and waits for the written one to be old enough.
+        otherwise: status to go on from if the API server refuses the plan's annotation; None if it writes none.
+    """
+
+    plan: ActionPlan
+    status: SpeculativeServiceStatus
+    verdict: Verdict
+    lengths: MeanLengths | None = None
+    unwritten: bool = False
+    otherwise: SpeculativeServiceStatus | None = None
+
+
+def still_wanted(
+    failures: Sequence[RefusedWrite], step: RolloutStep, state: Calibrated, now: datetime
+) -> tuple[RefusedWrite, ...]:
+    """Without a write that may be tried again now and that this cycle does not ask for any more."""
+
+    def wanted(one: RefusedWrite) -> bool:
+        match one.action:
+            case WriteAnnotation():
+                return step.write is not None
+            case Create(resource) if resource == RUNS:
+                return state.create is not None
+            case _:
+                return True
+
+    return tuple(one for one in failures if now < one.until or wanted(one))
+
+
+def reference(service: SpeculativeService) -> Ref:
+    """The service's own address."""
+    meta = service.metadata
+    return Ref(SERVICES, meta.namespace, meta.name, meta.uid)
+
+
+def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
+    """Order matters: what must survive a crash is written before what it announces."""
+    service, step, old = cycle.service, cycle.step, cycle.service.status
+    status = report(cycle, seen.gpu_price_per_hour)
+    ref = reference(service)
+    written = old.decision.time if old.decision is not None else None
+    document = status.to_json_object()
+    worth = Worth.NOW
+    if step.write is None and not step.ended and not cycle.calibrated.ended:
+        worth = worth_writing(seen.written, document, written, cycle.now, seen.status_refresh_s)
+    actions: list[Action] = []
+    if cycle.calibrated.create is not None:
+        # Named after its cause: created twice it is one. The status that counts it must not come first.
+        actions.append(cycle.calibrated.create)
+    if worth is Worth.NOW:
+        # Status from an object that has changed meanwhile could undo a newer intent: the write is conditional.
+        actions.append(WriteStatus(ref, document, service.metadata.resource_version or None))
+    if step.write is not None:
+        actions.append(step.write)
+    actions.extend(
+        EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled, e.about) for e in events(cycle, old)
+    )
+    return ServiceOutcome(
+        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, document)),
+        status=status,
+        verdict=cycle.verdict,
+        lengths=cycle.live.lengths if cycle.live is not None else None,
+        unwritten=worth is Worth.LATER,
+        otherwise=_without_write(cycle, status, seen.gpu_price_per_hour),
+    )
+
+
+def _without_write(
+    cycle: CycleFacts, status: SpeculativeServiceStatus, gpu_price_per_hour: float | None
+) -> SpeculativeServiceStatus | None:
+    """The status to go on from if the annotation that the step writes is refused; None if it writes none."""
+    step = cycle.step
+    if step.write is None:
+        return None
+    if step.otherwise is None:
+        return status
+    memory = step.otherwise.memory.replace(recalibrate=cycle.calibrated.recalibrate)
+    return report(replace(cycle, step=replace(step.otherwise, memory=memory)), gpu_price_per_hour)
+
+
+def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
+    """Events of changes: a change of arm, a verdict whose reason differs from the last one written, a flip of PAYS."""
+    said = list(cycle.step.events)
+    verdict = cycle.verdict
+    before = old.decision.reason if old.decision is not None else None
+    if str(verdict.reason) != before and verdict.reason not in {event.reason for event in said}:
+        of_cluster = isinstance(verdict.reason, ClusterReason)
+        warning = verdict.action == HOLD and of_cluster and verdict.reason not in QUIET
+        said.append(Event(verdict.reason, verdict.message, warning, throttled=True, about=_about(cycle)))
+    elif (flip := _flip(cycle, old)) is not None:
+        said.append(flip)
+    for aspect in doubt_aspects(cycle):
+        condition = old.condition(aspect.type)
+        told = condition is not None and (condition.status, condition.reason) == ("False", aspect.reason)
+        if aspect.holds is False and not told and aspect.reason not in {str(event.reason) for event in said}:
+            said.append(Event(_WORDS[aspect.reason], aspect.message, warning=True))
+    for found in (_clients_give_up(cycle, old), _breach(cycle, old), _refused(cycle, old)):
+        if found is not None and found.reason not in {event.reason for event in said}:
+            said.append(found)
+    begins = ClusterReason.CALIBRATION_RUNNING
+    if cycle.calibrated.create is not None and begins not in {event.reason for event in said}:
+        said.append(Event(begins, cycle.calibrated.message))
+    return tuple(said)
+
+
+def _about(cycle: CycleFacts) -> str:
+    """The roll or the run that a verdict may tell of; empty without one."""
+    rollout, run = cycle.step.rollout, cycle.calibrated.run
+    return rollout.id if rollout is not None else run.metadata.name if run is not None else ""
+
+
+def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
+    decision, comparison = cycle.verdict.decision, cycle.verdict.against_none
+    now, before = pays_now(cycle.verdict), old.memory.pays if old.memory is not None else None
+    if cycle.verdict.basis is not Basis.MEASURED:
+        return None
+    if decision is None or comparison is None or now is None or before is None or now is before:
+        return None
+    words = {True: "Yes", False: "No"}
+    message = f"PAYS was {words[before]} and is {words[now]}: {with_measured(figures_text(decision), cycle.verdict)}"
+    return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
+
+
+def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    ready = old.condition(READY)
+    if cycle.refused is None or (ready is not None and ready.reason == cycle.refused.reason):
+        return None
+    return Event(cycle.refused.reason, cycle.refused.sentence, warning=True, throttled=True)
+
+
+def _clients_give_up(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    if cycle.live is None:
+        return None
+    aspect, before = metrics_aspect(cycle.live), old.condition(METRICS)
+    known = before is not None and before.reason == aspect.reason
+    if known or aspect.reason != ClusterReason.CLIENTS_GIVE_UP:
+        return None
+    return Event(ClusterReason.CLIENTS_GIVE_UP, aspect.message, warning=True, throttled=True)
+
+
+_WORDS = {str(reason): reason for reason in ClusterReason}
+
+
+def _breach(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+    objectives, before = cycle.objectives, old.condition(OBJECTIVES)
+    if objectives is None or objectives.holds is None:
+        return None
+    was_missed = before is not None and before.reason == Reason.SLO_VIOLATED
+    if objectives.holds is not was_missed:
+        return None
+    message = objectives_message(objectives, objectives.figures)
+    return Event(objectives.reason, message, not objectives.holds, throttled=True)
+
+
+_LOGGED = tuple(row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str))
+
+
+def facts(
+    cycle: CycleFacts, status: SpeculativeServiceStatus, document: Mapping[str, Any]
+) -> dict[str, object]:
+    """The canonical log line of the cycle: what was seen, decided and done; `document` is the status as JSON."""
+    decision = whole(document).get("decision", {})
+    return {
+        "action": cycle.verdict.action,
+        "reason": str(cycle.verdict.reason),
+        "message": cycle.verdict.message,
+        "arm": cycle.verdict.arm.name if cycle.verdict.arm is not None else None,
+        "runningArm": status.current.arm if status.current is not None else None,
+        "mode": str(cycle.service.spec.update_policy.mode),
+        "metrics": str(cycle.live.reason) if cycle.live is not None else None,
+        "calibrated": str(cycle.calibrated.reason),
+        "doubts": [aspect.reason for aspect in doubt_aspects(cycle) if aspect.holds is False],
+        "objectives": str(cycle.objectives.reason) if cycle.objectives is not None else None,
+        "rollout": str(status.rollout.phase) if status.rollout is not None else None,
+        **{key: decision[key] for key in _LOGGED if key in decision},
+    }
+
+
+# Whether a status is worth a write: state at once, figures and sentences now and then, noise never.
+#
+# A write in every cycle, because a load moved from 3.1 to 3.2, would be the operator's largest load on the API server, and
+# would wake every watcher. A sentence is news if its words change; its figures and ages move in every cycle, and those that
+# matter have fields of their own.
+
+
+_SMALL = 0.05
+# A percentage is a ratio already: a saving's lower bound that goes from 2.8 to 3.1 % has moved by a tenth and means the same.
+_SMALL_POINTS = 1.0
+_FIGURE = re.compile(r"\d+(?:\.\d+)?")
+_MISSED = 0.2
+# The age of a row shows that its operator is gone only if a living one renews each row: 24 writes a day.
+_LONGEST_UNWRITTEN = timedelta(hours=1)
+_MISSED_S = GAP_S / 2.0
+_LEARNED = frozenset({Renewal.LEARNED, Renewal.AMOUNT, Renewal.BEGINNING})
+_RENEWALS = {one.json_path: one.renewal for one in status_fields(SpeculativeServiceStatus)}
+
+
+class Worth(Enum):
+    """Whether a status should replace the written status; LATER if it should once that is old enough."""
+
+    NOT = auto()
+    LATER = auto()
+    NOW = auto()
+
+
+def worth_writing(
+    old: Mapping[str, Any], new: Mapping[str, Any], written: datetime | None, now: datetime, refresh_s: float
+) -> Worth:
+    """Whether `new` should replace `old` (JSON both), written at `written`; None if nothing was ever written.
+
+    Figures that moved by more than 5 % (percentages: by a point) and sentences with other words are written every `refresh_s`.
+    """
+    if written is None or now - written > _LONGEST_UNWRITTEN:
+        return Worth.NOW
+    old, new = whole(old), whole(new)
+    renewal = Worth.NOW if now - written >= timedelta(seconds=refresh_s) else Worth.LATER
+    missed_s = _since_s(_decided(old), _decided(new))
+    found = Worth.NOT
+    for key, before, after in _changes(old, new):
+        wanted = _renewal(key)
+        if wanted is Renewal.NEVER:
+            continue
+        if wanted is Renewal.AT_ONCE or (wanted is Renewal.BEGINNING and before is None):
+            return Worth.NOW
+        if wanted in _LEARNED:
+            if _missed(wanted, before, after, missed_s):
+                return Worth.NOW
+            continue
+        small_step = _SMALL_POINTS if key.endswith("Percent") else 0.0
+        if found is not renewal and not _close(before, after, _SMALL, small_step):
+            found = renewal
+    return found
+
+
+def _renewal(key: str) -> Renewal:
+    """The rule of a field; a field of another version of the operator follows the rule of the part it is in."""
+    while key and key not in _RENEWALS:
+        key = key.rpartition(".")[0]
+    return _RENEWALS.get(key, Renewal.AT_ONCE)
+
+
+def _missed(renewal: Renewal, before: object, after: object, since_s: float) -> bool:
+    """Whether an operator that starts again would miss what was learned within such a time.
+
+    The operator that learned it goes on with it, see `unwritten`. The first window of an arm teaches as much as the next half
+    hour, and the first ones of an account begin it. Amounts grow without a bound that is soon reached.
+    """
+    if since_s >= _MISSED_S:
+        return True
+    return since_s >= INDEPENDENT_S and renewal is Renewal.AMOUNT and not _close(before, after, _MISSED)
+
+
+def _decided(status: Mapping[str, Any]) -> object:
+    return ((status.get("workings") or {}).get("memory") or {}).get("decidedTime")
+
+
+def _since_s(before: object, after: object) -> float:
+    """Time (s) from one decision to another; 0 if one was never made."""
+    began, ended = parse_time(before), parse_time(after)
+    return (ended - began).total_seconds() if began is not None and ended is not None else 0.0
+
+
+def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Differences, leaf by leaf: the path without places in lists, and both values; None for an absent one."""
+    # Most of a status is as it was, and equal parts need no look at their leaves.
+    if old == new:
+        return
+    before, after = _parts(old), _parts(new)
+    if before is None and after is None:
+        yield key, old, new
+        return
+    for part in {**(before or {}), **(after or {})}:
+        inner = key if part.startswith("[") else f"{key}.{part}" if key else part
+        yield from _changes((before or {}).get(part), (after or {}).get(part), inner)
+
+
+def _parts(value: Any) -> Mapping[str, Any] | None:
+    """The fields of an object, the entries of a list by their place; None for a leaf."""
+    if isinstance(value, Mapping):
+        return value
+    if not isinstance(value, list):
+        return None
+    # Conditions by type, so that their order does not matter.
+    return {
+        f"[{inner.get('type', place) if isinstance(inner, Mapping) else place}]": inner
+        for place, inner in enumerate(value)
+    }
+
+
+def _close(old: Any, new: Any, share: float, small_step: float = 0.0) -> bool:
+    """Whether two figures differ by no more than a share of the larger one or a step, or two sentences by their figures alone."""
+    try:
+        a, b = float(old), float(new)
+    except (TypeError, ValueError):
+        if isinstance(old, str) and isinstance(new, str):
+            return _FIGURE.sub("#", old) == _FIGURE.sub("#", new)
+        return False
+    return abs(a - b) <= max(small_step, share * max(abs(a), abs(b)))
+
+
+_LONGEST_ERROR = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A service whose cycle failed, and the plan that makes its status say so.
+
+    The service is as /metrics shows it: its last figures, with the condition that marks them as stale.
+    """
+
+    service: SpeculativeService
+    plan: ActionPlan
+
+
+def failed(
+    service: SpeculativeService,
+    status: Mapping[str, Any],
+    error: Exception,
+    now: datetime,
+    resource_version: str = "",
+) -> Failed:
+    """Mark a service as undecided; nothing else of its status and nothing of its target changes.
+
+    The first error stands until a cycle succeeds: a text that differs from cycle to cycle would be a write per cycle. `status`
+    is the JSON that was read, because serialising may be what failed. The write is refused if the service has changed since
+    `resource_version`; empty, it is not.
+    """
+    ref, reason = reference(service), str(ClusterReason.INTERNAL_ERROR)
+    facts = {"action": "Hold", "reason": reason}
+    if service.status.undecided:
+        return Failed(service, ActionPlan(ref, facts=facts))
+    text = one_line(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
+    message = f"a defect of the operator keeps it from deciding ({text}); the running arm and the last figures are kept"
+    ready = Aspect(READY, False, reason, message)
+    conditions = merge(service.status.conditions, (ready,), now)
+    marked = {**status, "conditions": [condition.to_json_object() for condition in conditions]}
+    return Failed(
+        service.replace(status=service.status.replace(conditions=conditions)),
+        ActionPlan(
+            ref,
+            (
+                WriteStatus(ref, marked, resource_version or None),
+                EmitEvent(ref, reason, message, warning=True, throttled=True),
+            ),
+            facts,
+        ),
+    )

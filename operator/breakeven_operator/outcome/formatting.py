@@ -1,0 +1,135 @@
+"""Verdict of a cycle about a service, and its figures as people read them: three significant digits, the unit, bounds in brackets."""
+
+from __future__ import annotations
+
+import math
+
+from breakeven import phrases
+from breakeven.estimate import Estimate
+from breakeven.phrases import are_known, fixed, ratio_text, spoken
+from breakeven.planning.wording import break_even_text
+from breakeven.profile import Comparison
+from breakeven.profile.fits import Bounds
+from breakeven.reasons import PAYS
+from breakeven_operator.case import Verdict
+
+PAST_MARK = " (past)"
+"""End of PAYS while the figures are of a past."""
+FORMER_MARK = " (old)"
+"""End of PAYS while the figures are of a profile that is not in force any more."""
+
+
+def figure(value: float | None, unit: str = "") -> str:
+    """`8.9 rps`; `-` if there is none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{phrases.figure(value)} {unit}".strip()
+
+
+def ratio(value: float | None, bounds: Bounds | None) -> str:
+    """`1.82 [1.74,1.90]`; an open end shows as `-`, and bounds that say nothing as `not known yet`."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if bounds is None:
+        return phrases.fixed(value, 2)
+    low, high = (None if end is None or not math.isfinite(end) else end for end in bounds)
+    if not phrases.are_known(value, low, high):
+        return phrases.NOT_KNOWN
+    ends = ("-" if end is None else phrases.fixed(end, 2) for end in (low, high))
+    return f"{phrases.fixed(value, 2)} [{','.join(ends)}]"
+
+
+def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
+    """The column SPEEDUP: the figure that PAYS goes by, or that there is no ratio because one of the two is saturated.
+
+    A `measured` speedup overrules the profile.
+    """
+    if measured is not None:
+        return f"{ratio(measured.value, measured.bounds)} measured"
+    if comparison is None:
+        return "-"
+    if comparison.speedup == 0 and comparison.speedup_ci is None:
+        return "saturated"
+    return ratio(comparison.speedup, comparison.speedup_ci)
+
+
+def break_even(comparison: Comparison | None) -> str:
+    """The column BREAK-EVEN: a load, or why there is none."""
+    if comparison is None:
+        return "-"
+    if comparison.break_even_rps is None and comparison.break_even_beyond_range:
+        return "beyond measured"
+    verdict = str(comparison.verdict).lower()
+    if verdict in {"below", "above"}:
+        shown = figure(comparison.break_even_rps, "rps")
+        return f"above {shown}" if verdict == "above" and shown != "-" else shown
+    return verdict
+
+
+def pays_until(comparison: Comparison) -> str:
+    """Until which load an arm pays (its break-even: speedup 1), or why there is no such load; a verb phrase."""
+    verdict = str(comparison.verdict).lower()
+    if comparison.break_even_rps is not None:
+        return break_even_text(comparison)
+    if verdict in PAYS:
+        return PAYS[verdict]
+    return f"{'pays until' if verdict == 'below' else 'pays from'} a load beyond the measured range"
+
+
+_FEWEST_WINDOWS = 3
+"""Windows of the account without which measured latency overrules no profile: each of them has a cause beside the arm."""
+
+
+def pays(comparison: Comparison | None) -> bool | None:
+    """Whether speculation pays at this load; None if the bounds contain both."""
+    if comparison is None or comparison.speedup is None:
+        return None
+    if comparison.speedup_ci is None:
+        # One of the two is saturated at this load: there is no ratio to have bounds, and no doubt either.
+        return {0.0: False, math.inf: True}.get(comparison.speedup)
+    return _above_one(Estimate.of(comparison.speedup, comparison.speedup_ci))
+
+
+def _above_one(known: Estimate) -> bool | None:
+    """Whether a ratio is significantly above or below 1; None if its bounds hold 1."""
+    return True if known.above(1.0) else False if known.below(1.0) else None
+
+
+def pays_now(verdict: Verdict) -> bool | None:
+    """Whether speculation pays at this load, by the figure that the column SPEEDUP shows."""
+    known = overruling(verdict)
+    return pays(verdict.against_none) if known is None else _above_one(known)
+
+
+def overruling(verdict: Verdict) -> Estimate | None:
+    """The speedup of the arm in place by live latency, if it overrules the profile; None if the profile's figure stands.
+
+    It does where it lies outside the profile's bounds, or on the other side of 1: decisions go by it there.
+    """
+    comparison, known = verdict.against_none, verdict.speedup
+    if comparison is None or comparison.speedup is None or comparison.speedup_ci is None or known is None:
+        return None
+    if verdict.windows < _FEWEST_WINDOWS:
+        return None
+    lower, upper = comparison.speedup_ci
+    outside = (upper is not None and known.above(upper)) or (lower is not None and known.below(lower))
+    turned = known.value is not None and (known.value > 1.0) is not (comparison.speedup > 1.0)
+    overrules = (outside or turned) and are_known(known.value or 0.0, known.lower, known.upper)
+    return known if overrules else None
+
+
+def with_measured(message: str, verdict: Verdict) -> str:
+    """The sentence, with the measured latency if the profile's figure does not hold."""
+    known = overruling(verdict)
+    return message if known is None else f"{message}; by measured latency it is {ratio_text(known)}"
+
+
+def with_overload(verdict: Verdict) -> str:
+    """The sentence of a verdict, with a remark if the load is beyond what the running arm can carry."""
+    message, running = verdict.message, verdict.running
+    if running is None or running.utilisation <= 1:
+        return message
+    return (
+        f"{message}; the load is {fixed(100 * running.utilisation)} % of what {spoken(running.arm)} can carry "
+        f"({figure(running.saturation_rps)} rps per replica): requests queue"
+    )

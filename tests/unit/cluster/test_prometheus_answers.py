@@ -1,0 +1,135 @@
+"""Memory of a Prometheus' answers, and how long it lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+
+import pytest
+
+from breakeven.readers.prometheus import InstantSample
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.cluster.prometheus_answers import Present, Watch
+from breakeven_operator.cluster.prometheus_reader import PresentLatencies
+from breakeven_operator.observing.fleet_query import SIBLINGS, STAT
+from breakeven_operator.ports import MetricsError, PrometheusAccess
+from breakeven_operator.resources import SpeculativeService
+from fakes.fleet_world import SERVICE
+from fakes.manual_clock import FakeClock
+from fakes.virtual_time import in_virtual_time
+
+SETTLE_S = 2.0
+WATCH = Watch(PrometheusAccess("http://prometheus:9090"), EngineSeries(), window_s=300, staleness_s=120)
+OWNER = {"namespace": "llm", "pod": "chat-vllm-7d9f8b6c5d-b2c4d", "model_name": "chat"}
+FIGURES = [
+    InstantSample({**OWNER, STAT: "e2e_n"}, 900.0),
+    InstantSample({**OWNER, SIBLINGS: "chat-vllm-7d9f8b6c5d-", STAT: "ttft", "le": "+Inf"}, 900.0),
+]
+
+
+class Server:
+    """The `Metrics` port: answers with figures, fails where `error` is set, and never ends a query while it hangs."""
+
+    def __init__(self):
+        self.hangs = False
+        self.error = None
+
+    async def query(self, source, promql):
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise MetricsError(self.error)
+        return FIGURES
+
+
+class Loads:
+    """Present loads as a cycle reads them: of one namespace, or of none."""
+
+    def __init__(self, server, clock):
+        self._present = Present(server, clock, lambda _: None, SETTLE_S)
+        self.close = self._present.close
+
+    async def read(self, *, wanted=True):
+        found = await self._present.read({WATCH: {"llm": 1}} if wanted else {})
+        return (found[WATCH].pods, found[WATCH].error) if wanted else found
+
+
+class QuantilesOfOne:
+    """Present latencies as a cycle reads them: of one service with an objective, or of none."""
+
+    def __init__(self, server, clock):
+        self._present = PresentLatencies(server, clock, lambda _: None, SETTLE_S)
+        self.close = self._present.close
+        service = copy.deepcopy(SERVICE)
+        service["spec"]["slo"] = {"ttftP95Milliseconds": 500}
+        self._service = SpeculativeService.model_validate(service)
+
+    async def read(self, *, wanted=True):
+        found = await self._present.read([self._service] if wanted else [], lambda _: WATCH)
+        return (found[WATCH].counts, found[WATCH].error) if wanted else found
+
+
+@pytest.mark.parametrize("kind", [Loads, QuantilesOfOne])
+@in_virtual_time
+async def test_a_watch_that_comes_back_is_not_given_the_figures_of_before_it_went(kind):
+    server, clock = Server(), FakeClock()
+    present = kind(server, clock)
+    figures, error = await present.read()
+    assert figures
+    assert error is None
+    server.hangs = True
+    clock.advance(30.0)
+    assert await present.read() == (figures, None), "no older than the staleness"
+    assert await present.read(wanted=False) == {}
+    clock.advance(30.0)
+    figures, error = await present.read()
+    assert not figures
+    assert "not answered" in error
+    await present.close()
+
+
+@in_virtual_time
+async def test_a_watch_that_comes_back_hours_later_is_not_given_the_error_of_then():
+    server, clock = Server(), FakeClock()
+    present = Loads(server, clock)
+    server.error = "HTTP 401"
+    assert await present.read() == ({}, "HTTP 401")
+    server.hangs = True
+    clock.advance(15.0)
+    assert await present.read() == ({}, "HTTP 401"), "the newest thing that is known"
+    await present.read(wanted=False)
+    clock.advance(3600.0)
+    assert await present.read() == ({}, "Prometheus at prometheus:9090 has not answered within 2 s")
+    await present.close()
+
+
+async def test_objectives_of_many_services_are_several_queries_that_are_one_answer():
+    class Latencies:
+        def __init__(self):
+            self.queries = []
+
+        async def query(self, _source, promql):
+            self.queries.append(promql)
+            first = re.search(r'pod=~"\(([^|)]*)', promql)[1]
+            labels = {
+                "namespace": "llm",
+                SIBLINGS: f"{first}-",
+                "model_name": "chat",
+                STAT: "ttft",
+                "le": "+Inf",
+            }
+            return [InstantSample(labels, 9.0)]
+
+    server, services = Latencies(), []
+    for number in range(600):
+        service = copy.deepcopy(SERVICE)
+        service["spec"]["slo"] = {"ttftP95Milliseconds": 500}
+        service["spec"]["targetRef"]["name"] = f"vllm-{number:03}"
+        services.append(SpeculativeService.model_validate(service))
+    present = PresentLatencies(server, FakeClock(), lambda _: None, SETTLE_S)
+    found = (await present.read(services, lambda _: WATCH))[WATCH]
+    await present.close()
+    # Each of three figures is asked for in buckets, and twice where it is a native histogram.
+    assert [query.count("vllm-") // 9 for query in server.queries] == [250, 250, 100]
+    assert {owner.pod for owner in found.counts} == {"vllm-000-", "vllm-250-", "vllm-500-"}
