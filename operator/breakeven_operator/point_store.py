@@ -52,6 +52,7 @@ class PointStore:
         if run.status.phase is not None and run.status.phase.final:
             raise RunGoneError(f"CalibrationRun {self._trial.run} is {run.status.phase} already")
         self._points = list(run.status.points_of(self._trial.arm_name))
+        self._answers = list(run.status.answers)
         return run
 
     @property
@@ -69,8 +70,8 @@ class PointStore:
         await self._persistently(self._apply)
 
     async def add_answers(self, found: GateFinding) -> None:
-        """Make one more finding durable, as `add` does."""
-        self._answers.append(answers_status(found))
+        """Make a finding durable, as `add` does, in place of an earlier one about the same arm."""
+        self._answers = [*(one for one in self._answers if one.arm != found.arm), answers_status(found)]
         await self._persistently(self._apply)
 
     async def _get(self) -> Manifest | None:

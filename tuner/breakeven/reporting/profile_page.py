@@ -201,20 +201,15 @@ def _tables(profile: Profile) -> list[Table]:
         note=" ".join(
             [
                 "C1: latency of a lone request; C2: what each other in flight adds on average, up to the highest load measured. Both are read off the law of steps.",
-                *_at_one_length(profile),
+                f"All arms at {lengths}." if (lengths := compared_text(profile.arms, Conditions())) else "",
             ]
-        ),
+        ).rstrip(),
     )
     excluded = [
         (fit.arm.name, str(row.row), row.reason, row.source) for fit in profile.arms for row in fit.excluded
     ]
     left_out = [Table("Points left out", ("arm", "row", "reason", "file"), excluded)] if excluded else []
     return [arms, *left_out]
-
-
-def _at_one_length(profile: Profile) -> list[str]:
-    lengths = compared_text(profile.arms, Conditions())
-    return [f"All arms at {lengths}."] if lengths else []
 
 
 def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> str:
