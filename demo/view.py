@@ -81,7 +81,7 @@ class View:
             "REASON",
         )
         for head in heads:
-            table.add_column(head, no_wrap=head != "REASON")
+            table.add_column(head, no_wrap=head not in {"SPEEDUP", "REASON"})
         for service in self._record.services.values():
             if service.samples:
                 table.add_row(*_row(service.name, service.samples[-1]))

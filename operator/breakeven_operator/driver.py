@@ -105,8 +105,8 @@ class PointStore:
         await self._persistently(self._apply)
 
     async def add_answers(self, found: GateFinding) -> None:
-        """Make one more finding durable, as `add` does."""
-        self._answers.append(answers_status(found))
+        """Make a finding durable, as `add` does, in place of an earlier one about the same arm."""
+        self._answers = [*(one for one in self._answers if one.arm != found.arm), answers_status(found)]
         await self._persistently(self._apply)
 
     async def _get(self) -> Manifest | None:
@@ -414,14 +414,14 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
 
     async with EngineClient(trial.endpoint, sweep.workload.sampling) as client:
         await client.wait_until_ready(_READY_S)
-        measured = [*first, *measured_of(store.points)]
-        finished = await run_sweep([client], sweep, measured, on_point=keep, on_progress=show)
+        if trial.answers is not None and len(trial.answers.judged) > len(run.status.answers) + 1:
+            # Before the load, and once: an engine that dies under it has judged.
+            await judge_kept(trial.answers, client, store.add_answers)
+        measured, engines = [*first, *measured_of(store.points)], dict.fromkeys(sweep.arms, client)
+        finished = await run_sweep(engines, sweep, measured, on_point=keep, on_progress=show)
         if trial.answers is not None and not trial.answers.judged:
             # After the load: a cache that a drafter has spoilt is full by then.
             await ask_and_keep(trial.answers, client, runs)
-    if trial.answers is not None and trial.answers.judged:
-        async with EngineClient(trial.endpoint) as client:
-            await judge_kept(trial.answers, client, store.add_answers)
     if finished.out_of_time and not usable_points(store.points):
         raise OutOfTimeError(finished.reason)
     return finished

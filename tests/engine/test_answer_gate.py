@@ -15,9 +15,10 @@ from breakeven.answering.gate import GateFinding, judge_arm
 from breakeven.answering.judgement import MOST_JUDGED_TOKENS, JudgedSet
 from breakeven.answering.prompt_set import shipped_prompts
 from breakeven.load_driver.asking import ask, gate_prompts, judge
-from breakeven.load_driver.client import Endpoint, EngineClient
+from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.dataset import dataset_of
 from breakeven.reasons import Reason
+from breakeven_operator import driver
 from breakeven_operator.driver import run_trial
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import ClusterError
@@ -210,8 +211,12 @@ class KeptSecrets(StoredRun):
         )
 
 
+async def dying(*_, **__):
+    raise EngineError("the engine is gone")
+
+
 @in_virtual_time
-async def test_drivers_keep_answers_and_the_judges_writes_the_word_and_no_text(tmp_path, caplog):
+async def test_drivers_keep_answers_and_the_judges_writes_the_word_and_no_text(tmp_path, caplog, monkeypatch):
     """Three Jobs of one calibration as their pods run them: no speculation, an arm that breaks answers, and the judge."""
     world = World()
     world.turn()
@@ -234,11 +239,18 @@ async def test_drivers_keep_answers_and_the_judges_writes_the_word_and_no_text(t
                 await run_trial(trial, runs)
         async with simulated(document) as url:
             trial = trial_environment(url, "none/again", trial_judged=jobs, answers=str(tmp_path), **settings)
+            with monkeypatch.context() as patched:
+                # The engine dies under its first load.
+                patched.setattr(driver, "run_sweep", dying)
+                with pytest.raises(EngineError):
+                    await run_trial(trial, runs)
+            assert [one["word"] for one in runs.run["status"]["answers"]] == ["AnswersDiffer"]
             await run_trial(trial, runs)
     again = CalibrationRun.read(runs.run, "run").status.points_of("none/again")
     assert [point.start for point in again] == ["none/again"]
     (found,) = runs.run["status"]["answers"]
     assert (found["arm"], found["word"]) == ("eagle/2", "AnswersDiffer")
+    assert caplog.text.count("eagle/2: AnswersDiffer") == 1, "it is judged once"
     assert "@16" in found["places"][0]
     assert "eagle/2: AnswersDiffer" in caplog.text
     for text in (json.dumps(runs.run), caplog.text):

@@ -100,7 +100,9 @@ async def sweep(url: str, arm: Arm) -> list[Point]:
 
     settings = SweepSettings(loads=5, point_seconds=6.0, warmup_seconds=0.5, max_concurrency=24)
     async with EngineClient(Endpoint(url)) as client:
-        await run_sweep([client], Sweep((arm,), SentWorkload(PROMPT, OUTPUT), settings), [], on_point=keep)
+        await run_sweep(
+            {arm: client}, Sweep((arm,), SentWorkload(PROMPT, OUTPUT), settings), [], on_point=keep
+        )
     return found
 
 

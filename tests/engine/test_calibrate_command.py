@@ -100,6 +100,7 @@ async def test_several_engines_are_measured_in_one_command_and_end_with_pairs(tm
         assert len(rows_of(file)) == 16
     gone = await invoke(*named)
     assert isinstance(gone.exception, BreakevenError)
+    assert str(gone.exception).startswith("none: http://")
 
 
 async def test_a_joint_plan_has_all_arms_at_each_load(tmp_path):
@@ -112,7 +113,9 @@ async def test_a_joint_plan_has_all_arms_at_each_load(tmp_path):
     ask = [*named, "-o", tmp_path / "p.csv", "--dry-run", "--max-seconds", 3600]
     document = json.loads((await invoke(*ask, "--json")).stdout)
     assert unexplained("calibrate", document) == set()
-    assert document["arms"] == [{"method": "none", "k": 0}, {"method": "eagle3", "k": 5}]
+    scheduled = {"method": "eagle3", "k": 5, "candidate": "big", "scheduled": True}
+    assert document["arms"] == [{"method": "none", "k": 0}, scheduled]
+    assert scheduled.items() <= document["plan"][1].items()
     own = [point for point in document["plan"] if not point["prompt_tokens"]]
     assert [point["k"] for point in own[:8]] == [0, 5, 5, 0, 0, 5, 5, 0]
     # A schedule has no points at other lengths.
@@ -120,6 +123,48 @@ async def test_a_joint_plan_has_all_arms_at_each_load(tmp_path):
     assert document["pairs_seconds"] > 720.0
     assert "big/schedule" in (await invoke(*ask)).stdout
     assert "then pairs for up to" in (await invoke(*ask)).stdout
+
+
+async def test_an_engine_that_is_down_at_the_beginning_is_left_out_and_joins_when_the_command_goes_on(
+    tmp_path,
+):
+    file = tmp_path / "p.csv"
+    down = ["--engine", "eagle3/5/big=http://127.0.0.1:9"]
+    async with serving(LawfulEngine()) as none, serving(LawfulEngine(0.001, speculative_tokens=3)) as eagle:
+        up = ["--engine", f"none={none.url}", "--engine", f"eagle3/3={eagle.url}"]
+        done = await invoke(*up, *down, "-o", file, *QUICK, *SMALL, "--max-seconds", 6, "--json")
+        assert done.exception is None
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("big/5 is left out: http://127.0.0.1:9")
+        assert line.endswith("; the other arms go on")
+        document = json.loads(done.stdout)
+        assert unexplained("calibrate", document) == set()
+        assert document["arms"][2] == {"method": "eagle3", "k": 5, "candidate": "big"}
+        assert document["complete"] is False
+        assert "big/5 left out, its engine failed" in document["reason"]
+        assert {row["k"] for row in rows_of(file)} == {"0", "3"}
+        async with serving(LawfulEngine(speculative_tokens=5)) as big:
+            named = ["--engine", f"eagle3/5/big={big.url}"]
+            again = await invoke(*up, *named, "-o", file, *QUICK, *SMALL, "--max-seconds", 4)
+            assert again.exception is None
+            assert "left out" not in again.stderr
+            assert {row["candidate"] for row in rows_of(file)} == {"", "big"}
+    lone = await invoke(*down, "--engine", "ngram/2=http://127.0.0.1:9", "-o", tmp_path / "r.csv")
+    assert str(lone.exception).startswith("big/5: http://127.0.0.1:9")
+    assert not lone.output, "there is no other arm that goes on"
+    async with serving(LawfulEngine(speculative_tokens=5)) as big:
+        ask = [
+            "--engine",
+            "none=http://127.0.0.1:9",
+            "--engine",
+            f"eagle3/5={big.url}",
+            "-o",
+            tmp_path / "r.csv",
+        ]
+        refused = await invoke(*ask)
+        assert str(refused.exception).startswith("none: http://127.0.0.1:9")
+        assert not big.bodies
+    assert not (tmp_path / "r.csv").exists()
 
 
 async def test_engines_of_two_models_are_refused_in_one_line(tmp_path, monkeypatch):
@@ -251,11 +296,14 @@ async def test_wrong_usage_is_named(tmp_path, arguments, said):
     [
         ([], "expected --url and --method, or engines by --engine ARM=URL"),
         (["--url", "http://127.0.0.1:9"], "expected --url and --method"),
-        (["--engine", "none"], "no address: expected http://host:port"),
+        (["--engine", "none"], "--engine 'none': no address; expected each arm once, such as none=http://"),
         (["--engine", "none=ftp://a"], "ftp://a: expected http://host:port"),
-        (["--engine", "eagle3=http://a"], "--k is needed with --method eagle3 (--engine eagle3/K=URL)"),
-        (["--engine", "eagle3/x=http://a"], "'x' is no draft length"),
-        (["--engine", "none/3=http://a"], "k is 0 for method none"),
+        (["--engine", "eagle3=http://a"], "--engine 'eagle3': --k is needed with --method eagle3 (--engine eagle3/K=URL)"),
+        (["--engine", "eagle3/=http://a"], "--engine 'eagle3/': an empty method, draft length or name; expected each arm once"),
+        (["--engine", "=http://a"], "--engine '': an empty method, draft length or name"),
+        (["--engine", "eagle3/x=http://a"], "--engine 'eagle3/x': 'x' is no draft length"),
+        (["--engine", "eagle3/8:1=http://a"], "is no range of batch sizes"),
+        (["--engine", "none/3=http://a"], "--engine 'none/3': arm none/3: k is 0 for method none and at least 1 otherwise; expected"),
         (["--engine", "none=http://a", "--engine", "none=http://b"], "none is named twice"),
         (["--engine", "none=http://a", "--engine", "ngram/2=http://b", "--target-regret-percent", "1"], "needs --loads auto"),
     ],

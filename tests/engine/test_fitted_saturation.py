@@ -62,7 +62,9 @@ async def sweep(costs: dict[str, Any], arm: Arm, seed: int) -> list[Point]:
         simulated(costs, CONFIG if arm.k else None) as url,
         EngineClient(Endpoint(url)) as client,
     ):
-        await run_sweep([client], Sweep((arm,), SentWorkload(PROMPT, OUTPUT, seed), SHORT), [], on_point=keep)
+        await run_sweep(
+            {arm: client}, Sweep((arm,), SentWorkload(PROMPT, OUTPUT, seed), SHORT), [], on_point=keep
+        )
     return found
 
 

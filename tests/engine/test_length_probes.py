@@ -37,7 +37,7 @@ async def measured(url: str, before: list[Point], workload: SentWorkload = WORKL
 
     async with EngineClient(Endpoint(url)) as client:
         sweep = Sweep((NO_SPECULATION,), workload, SETTINGS, lengths=True)
-        await run_sweep([client], sweep, before, on_point=keep)
+        await run_sweep({NO_SPECULATION: client}, sweep, before, on_point=keep)
     return found
 
 

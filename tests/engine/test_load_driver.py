@@ -152,10 +152,10 @@ async def test_a_sweep_is_resumed_where_it_was_cut():
 
     async with serving(LawfulEngine()) as engine, EngineClient(Endpoint(engine.url)) as client:
         with pytest.raises(asyncio.CancelledError):
-            await run_sweep([client], sweep, [], on_point=keep)
+            await run_sweep({sweep.arms[0]: client}, sweep, [], on_point=keep)
         again = []
         finished = await run_sweep(
-            [client], sweep, list(points), on_point=lambda p: asyncio.sleep(0, again.append(p))
+            {sweep.arms[0]: client}, sweep, list(points), on_point=lambda p: asyncio.sleep(0, again.append(p))
         )
         assert finished.complete
         assert [point.load.mode for point in again] == [LoadMode.POISSON, LoadMode.CLOSED]

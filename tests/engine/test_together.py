@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
-from breakeven.load_driver.measuring import Trial, measure
+from breakeven.load_driver.measuring import MeasuredWindow, Trial, measure
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.sent_workload import ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import (
@@ -78,8 +79,9 @@ async def swept(
         assert progress.seconds_left < 3600.0
 
     with contextlib.suppress(InterruptedError):
+        engines = dict(zip(sweep.arms, clients, strict=True))
         ended = await run_sweep(
-            clients, sweep, before, on_point=keep, on_progress=shown, on_lost=lambda arm, _: lost.append(arm)
+            engines, sweep, before, on_point=keep, on_progress=shown, on_lost=lambda arm, _: lost.append(arm)
         )
         return found, ended, lost
     return found, None, lost
@@ -284,6 +286,33 @@ async def test_pairs_without_an_expected_rate_are_at_the_middle_load_and_are_not
         sent = [len(engine.bodies) for engine in made]
         assert (await swept(clients, sweep, points))[0] == []
         assert [len(engine.bodies) for engine in made] == sent
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fails_after", "flags", "said"),
+    [
+        (5.0, None, (), r"no pairs at 2 rps: the time is used"),
+        (18.0, None, (), r"1 pair at 2 rps: the time is used"),
+        (40.0, None, (), r"3 pairs at 2 rps, standard error \d\.\d%: the time is used"),
+        (200.0, 0, (), r"no pairs at 2 rps: eagle3/2: .+"),
+        (200.0, 60, (), r"[12] pairs? at 2 rps(, standard error \d\.\d%)?: eagle3/2: .+"),
+        (200.0, None, ("NotSteady",), r"no pairs at 2 rps: two pairs had windows that are not usable"),
+    ],
+)
+@in_virtual_time
+async def test_pairs_that_end_early_say_why(seconds, fails_after, flags, said):
+    sweep = replace(SWEEP, arms=ARMS[:2])
+    async with engines(ARMS[:2]) as (made, clients):
+        points, _, _ = await swept(clients, sweep)
+        if fails_after is not None:
+            made[1].fail_after = len(made[1].bodies) + fails_after
+        asked = replace(sweep, settings=replace(SETTINGS, max_seconds=seconds), paired_rps=(2.0,))
+        with pytest.MonkeyPatch.context() as patched:
+            if flags:
+                patched.setattr(MeasuredWindow, "flags", flags)
+            _, ended, _ = await swept(clients, asked, points)
+    assert ended is not None
+    assert re.search(f"; {said}$", ended.reason)
 
 
 async def test_an_engine_that_is_gone_is_an_error_of_the_engine_also_on_its_metrics_page():

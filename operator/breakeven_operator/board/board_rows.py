@@ -48,7 +48,7 @@ class LoadBar:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """One row; every field is text for people, `-` if there is nothing to say.
+    """One row; every field is text for people, `-` if there is nothing to say, as of a spec that is not valid.
 
     Attributes:
         mark: shape of `pays`.
@@ -59,26 +59,26 @@ class ServiceRow:
     """
 
     name: NamespacedName
-    target: str
-    mode: str
-    arm: str
-    recommended: str
-    pays: str
-    mark: str
-    speedup: str
-    load: str
-    break_even: str
-    bar: LoadBar | None
-    model_error: str
-    last_roll: str
-    answers: str
-    calibration: str
-    reason: str
-    waits: Sequence[str]
-    age: str
-    doubts: Sequence[str]
-    worries: Sequence[str]
-    first: bool
+    target: str = "-"
+    mode: str = "-"
+    arm: str = "-"
+    recommended: str = "-"
+    pays: str = "not known"
+    mark: str = _UNKNOWN_MARK
+    speedup: str = "-"
+    load: str = "-"
+    break_even: str = "-"
+    bar: LoadBar | None = None
+    model_error: str = "-"
+    last_roll: str = "-"
+    answers: str = "-"
+    calibration: str = "-"
+    reason: str = "-"
+    waits: Sequence[str] = ()
+    age: str = "-"
+    doubts: Sequence[str] = ()
+    worries: Sequence[str] = ()
+    first: bool = False
 
     @property
     def needs_attention(self) -> bool:
@@ -103,7 +103,7 @@ def row_of(published: Publication, name: NamespacedName, now: datetime) -> Servi
     """The row of a published service."""
     service = published.services.get(name)
     if service is None:
-        return _invalid(name, published.invalid[name])
+        return ServiceRow(name, reason=str(ClusterReason.INVALID_SPEC), worries=(published.invalid[name],))
     view = view_of(service)
     shown = view.display
     pays = str(shown.get("pays") or "?")
@@ -182,24 +182,3 @@ def answers(service: SpeculativeService) -> str:
     arm = next((one for one in named if one and one != NO_SPECULATION.name), None)
     said = {one.arm: one.word for one in state.answers} if state is not None else {}
     return said.get(arm, "-") if arm else "-"
-
-
-def _invalid(name: NamespacedName, problem: str) -> ServiceRow:
-    return ServiceRow(
-        name=name,
-        **dict.fromkeys(
-            (
-                "target", "mode", "arm", "recommended", "speedup", "load", "break_even", "model_error", "last_roll",
-                "answers", "calibration", "age",
-            ),
-            "-",
-        ),
-        pays="not known",
-        mark=_UNKNOWN_MARK,
-        bar=None,
-        reason=str(ClusterReason.INVALID_SPEC),
-        waits=(),
-        doubts=(),
-        worries=(problem,),
-        first=False,
-    )  # fmt: skip

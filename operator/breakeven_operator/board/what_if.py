@@ -13,7 +13,7 @@ from breakeven.planning.capacity import replicas_for
 from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.profile import Conditions, LoadPoint, Profile
 from breakeven_operator.observing.questions import policy_of
-from breakeven_operator.outcome.formatting import figure, ratio
+from breakeven_operator.outcome.formatting import figure, ratio, speedup
 from breakeven_operator.resources import SpeculativeService
 
 FIELDS: Mapping[str, tuple[str, float, float]] = {
@@ -163,7 +163,7 @@ def answered_form(profile: Profile, service: SpeculativeService, asked: Mapping[
 
 
 def _supposed_arm(one: ArmEvaluation, asked: Supposition, *, best: bool) -> SupposedArm:
-    prediction, against = one.prediction, one.against_none
+    prediction = one.prediction
     try:
         room = one.capacity
     except BreakevenError:
@@ -174,14 +174,13 @@ def _supposed_arm(one: ArmEvaluation, asked: Supposition, *, best: bool) -> Supp
         "misses " + ", ".join(one.missed) if one.missed and not prediction.saturated else "",
         "beyond what was measured" if one.extrapolated and not prediction.saturated else "",
     ]
-    compared = against is not None and bool(against.speedup) and math.isfinite(against.speedup or math.inf)
     return SupposedArm(
         arm=one.arm.name,
         best=best,
         latency="-"
         if prediction.latency_s is None
         else f"{ratio(prediction.latency_s, prediction.latency_ci_s)} s",
-        speedup=ratio(against.speedup, against.speedup_ci) if compared and against is not None else "-",
+        speedup=speedup(one.against_none, None),
         utilisation=f"{100.0 * one.utilisation:.0f} %",
         capacity=figure(room.rps, "rps") if room is not None else "-",
         replicas=str(replicas_for(asked.rps, lower)) if lower else "-",

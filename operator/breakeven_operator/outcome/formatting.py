@@ -40,7 +40,7 @@ def ratio(value: float | None, bounds: Bounds | None) -> str:
 
 
 def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
-    """The column SPEEDUP: the figure that PAYS goes by, or that there is no ratio because one of the two is saturated.
+    """The column SPEEDUP: the figure that PAYS goes by and how it is known, or that there is none because an arm is saturated.
 
     A `measured` speedup overrules the profile.
     """
@@ -50,7 +50,8 @@ def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
         return "-"
     if comparison.speedup == 0 and comparison.speedup_ci is None:
         return "saturated"
-    return ratio(comparison.speedup, comparison.speedup_ci)
+    shown = ratio(comparison.speedup, comparison.speedup_ci)
+    return shown if shown in {"-", phrases.NOT_KNOWN} else f"{shown} {comparison.how_known}"
 
 
 def break_even(comparison: Comparison | None) -> str:

@@ -93,6 +93,8 @@ def test_the_page_of_a_service_draws_curves_now_and_the_loads_that_were_seen(set
     assert len(page.all("circle")) == 2
     assert [path["class"] for path in page.all("path")].count("seen") == 1
     assert "break-even, marked on the line" in page.text
+    assert f"speedup {settled.services[CHAT].status.display.speedup}; load" in page.text
+    assert "] expected; load" in page.text
     assert "eagle/3" in page.text
 
 

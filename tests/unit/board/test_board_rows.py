@@ -31,6 +31,7 @@ def test_a_settled_service_says_what_runs_what_pays_and_what_was_measured(settle
     assert (row.arm, row.recommended) == ("eagle/3", "eagle/3")
     assert (row.pays, row.mark) == ("Yes", "✓")
     assert row.speedup.startswith("1.7")
+    assert row.speedup.endswith("] expected"), "its arms were measured one after the other"
     assert row.load == "3 rps"
     assert row.break_even.endswith("rps")
     assert row.bar.share(row.bar.load_rps) < row.bar.share(row.bar.break_even_rps.value) < 100.0

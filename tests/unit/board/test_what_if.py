@@ -49,6 +49,7 @@ def test_the_answer_is_that_of_the_library(chat, profile):
     (found,) = (arm for arm in supposed(profile, chat, Supposition(6.0, 2)).arms if arm.arm == "eagle/3")
     comparison = profile.compare(EAGLE, NO_SPECULATION, rps=3.0)
     assert found.speedup.startswith(f"{comparison.speedup:.2f} [")
+    assert found.speedup.endswith(f"] {comparison.how_known}")
 
 
 def test_fewer_accepted_drafts_gain_less(chat, profile):

@@ -216,6 +216,15 @@ def test_rows_of_another_output_length_follow_another_law() -> None:
     assert (found.c1_s, words(found)) == (pytest.approx(1.2, rel=0.01), ["OtherLengths", "OtherLengths"])
 
 
+def test_probes_of_length_of_a_sweep_are_in_the_law_and_no_rows_that_somebody_must_look_for() -> None:
+    rows = closed("none", 0, 1.2, 0.07, output_tokens=200.0, sweep="a")
+    probes = closed("none", 0, 2.4, 0.14, clients=[1, 8], output_tokens=400.0, first_row=30)
+    for sweep, named in (("a", 0), ("b", 2), (None, 2)):
+        profile = fit_points([*rows, *(replace(one, sweep=sweep) for one in probes)])
+        assert (words(profile.arms[0]), len(profile.arms[0].other_lengths)) == (["OtherLengths"] * named, 2)
+        assert any("OtherLengths" in one for one in profile.warnings) is bool(named)
+
+
 def test_ttft_tpot_and_quantile_laws_are_fitted_with_the_means_load() -> None:
     rows = []
     for c in CLIENTS:

@@ -10,10 +10,12 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.fitting.profiles import PRIOR_DOF, PRIOR_MINUTES_SD, PRIOR_SD, points_of
+from breakeven.fitting.arms import rows_of
+from breakeven.fitting.one_law import blocks_of
+from breakeven.fitting.profiles import PRIOR_DOF, PRIOR_MINUTES_SD, PRIOR_SD, points_of, with_schedule
 from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile import Conditions, Profile
-from sweeps import closed
+from sweeps import BEGUN_S, closed, poisson
 
 ARM = Arm("eagle3", 3)
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
@@ -178,10 +180,94 @@ def test_windows_of_one_load_on_two_days_are_no_neighbours():
     assert profile.steps.starts_of(ARM) == pytest.approx(AFTER_SD)
 
 
+def pairs(number: int, rps: float, every_s: float) -> list[Point]:
+    """Pairs of no speculation and the arm at one rate, in the order A B, B A, a window begun each so many seconds."""
+    found = []
+    for at in range(2 * number):
+        first = at % 4 in {0, 3}
+        (row,) = (
+            poisson("none", 0, 1.2, 0.07, [rps], 50 + at)
+            if first
+            else poisson("eagle3", 3, 0.8, 0.075, [rps], 50 + at)
+        )
+        found.append(
+            replace(row, begun_s=BEGUN_S + every_s * at, window_s=0.9 * every_s, replicate=str(1 + at // 2))
+        )
+    return found
+
+
+def stretches(points: list[Point]) -> list[float]:
+    """The stretch of time of each row."""
+    arms = [rows_of(arm, [one for one in points if one.arm == arm], 0.5) for arm in (NO_SPECULATION, ARM)]
+    numbers = {
+        id(row.point): number
+        for arm, found in zip(arms, blocks_of(arms), strict=True)
+        for row, number in zip(arm.rows, found, strict=True)
+    }
+    return [numbers[id(one)] for one in points]
+
+
+def test_a_chain_of_pairs_is_no_longer_stretch_than_five_minutes():
+    # 16 windows in 16 minutes: the machine of the first one is not that of the last.
+    long = pairs(8, 2.0, 60.0)
+    found = stretches(long)
+    assert len(set(found)) == 3
+    for number in set(found):
+        own = [one for one, stretch in zip(long, found, strict=True) if stretch == number]
+        assert {one.arm for one in own} == {NO_SPECULATION, ARM}
+        assert own[-1].begun_s - own[0].begun_s - own[0].window_s <= 300.0
+    assert len(set(stretches(pairs(4, 2.0, 40.0)))) == 1
+
+
+def open_loops() -> list[Point]:
+    """Both arms at the same rates beside each other, each a little off the rate in what it answered."""
+    none, arm = (
+        poisson("none", 0, 1.2, 0.07, (1, 2, 4, 6, 8)),
+        poisson("eagle3", 3, 0.8, 0.075, (1, 2, 4, 6, 8)),
+    )
+    return [
+        replace(
+            one, achieved_rps=one.load.rps * (0.8 + 0.04 * i), mean_inflight=one.load.rps * one.mean_latency_s,
+            window_s=400.0, begun_s=BEGUN_S + 1e4 * one.load.rps + (410.0 if one.k else 0.0), requests=30.0,
+            output_tokens=200.0, tokens_per_step=2.4 if one.k else 1.0,
+        )
+        for i, one in enumerate((*none, *arm))
+    ]  # fmt: skip
+
+
 def test_a_profile_gives_its_rows_back_with_their_times():
     profile = fit_points([*BESIDE[0], *BESIDE[1]])
     again = fit_points(points_of(Profile.from_json(profile.to_json())))
     assert width(again) == pytest.approx(width(profile), rel=0.02)
+
+
+def test_a_schedule_that_joins_a_profile_leaves_the_stretches_of_its_open_loops():
+    before = Profile.from_json(fit_points(open_loops()).to_json())
+    assert [one.load for one in points_of(before)] == [one.load for one in open_loops()]
+    alone = fit_points(points_of(before))
+    for profile in (alone, with_schedule(before, rows(Arm("eagle3", 5), 0.8, 0.075, schedule="1-4:5,5-:0"))):
+        assert [one.excluded for one in profile.arms[:2]] == [(), ()], "each was judged when it was measured"
+        assert profile.compare(ARM, rps=4.0).side_by_side
+        assert profile.steps.starts_of(ARM) == pytest.approx(PRIOR_SD)
+    assert len({*stretches(points_of(before))}) == 5
+
+
+def test_rates_beyond_the_other_arms_do_not_make_no_speculation_one_that_stood_alone():
+    """No speculation carries more: of its eight rates the arm was measured at three, each beside it."""
+    none = poisson("none", 0, 1.2, 0.07, (0.5, 1, 2, 4, 6, 8, 10, 12), output_tokens=200.0)
+    arm = poisson("eagle3", 3, 0.8, 0.3, (0.5, 1, 2), output_tokens=200.0, tokens_per_step=2.4)
+    profile = fit_points([*none, *arm])
+    assert profile.compare(ARM, rps=2.0).side_by_side
+    # Below the arm's highest rate it could have stood beside it.
+    alone = fit_points(
+        [
+            *none,
+            arm[0],
+            *(replace(one, begun_s=None) for one in arm[1:]),
+            *poisson("eagle3", 3, 0.8, 0.05, (13,), tokens_per_step=2.4, output_tokens=200.0),
+        ]
+    )
+    assert not alone.compare(ARM, rps=0.5).side_by_side
 
 
 def test_a_probe_at_other_lengths_is_no_drift():

@@ -227,8 +227,8 @@ def test_figures_read_like_figures():
 @pytest.mark.parametrize(
     ("value", "bounds", "pays", "shown"),
     [
-        (1.5, (1.4, 1.6), True, "1.50 [1.40,1.60]"),
-        (0.9, (0.8, 0.95), False, "0.90 [0.80,0.95]"),
+        (1.5, (1.4, 1.6), True, "1.50 [1.40,1.60] measured side by side"),
+        (0.9, (0.8, 0.95), False, "0.90 [0.80,0.95] measured side by side"),
         (0.0, (0.0, 1.1), None, "not known yet"),
         (0.0, None, False, "saturated"),
         (math.inf, None, True, "-"),
@@ -236,7 +236,7 @@ def test_figures_read_like_figures():
     ],
 )
 def test_a_saturated_arm_does_not_pay_and_shows_no_ratio(value, bounds, pays, shown):
-    comparison = SimpleNamespace(speedup=value, speedup_ci=bounds)
+    comparison = SimpleNamespace(speedup=value, speedup_ci=bounds, how_known="measured side by side")
     assert (pays_of(comparison), speedup(comparison, None)) == (pays, shown)
 
 

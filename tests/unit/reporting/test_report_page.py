@@ -84,7 +84,7 @@ def test_light_and_dark_are_both_in_the_file(page: str) -> None:
 def test_the_verdict_has_bounds_and_stands_before_the_pictures(page: str, profile: Profile) -> None:
     sentence = verdict(profile, (2.0, 8.0))
     assert re.fullmatch(
-        r"eagle3/2 is 1\.\d\dx as fast as no speculation \[1\.\d+, 1\.\d+\] at 5 requests/s per replica; "
+        r"eagle3/2 is 1\.\d\dx as fast as no speculation \[1\.\d+, 1\.\d+\] at 5 requests/s per replica, measured side by side; "
         r"it pays until (9\.\d+|10)(\.\d)? requests/s \[9\.\d+, 1[01](\.\d)?\]\.",
         sentence,
     )
@@ -94,6 +94,10 @@ def test_the_verdict_has_bounds_and_stands_before_the_pictures(page: str, profil
 def test_a_loss_is_called_one(profile: Profile) -> None:
     assert verdict(profile, (11.0, 13.0)).startswith("Speculation slows requests: the best arm, eagle3/2")
     assert verdict(profile, (9.9, 10.2)).startswith("Too close to decide")
+    # The law converts to another acceptance what was measured.
+    assert ", expected; " in verdict(
+        profile, (2.0, 8.0), lambda arm: Conditions(tokens_per_step=1.5 if arm.k else None)
+    )
     assert "Nothing to compare" in verdict(replace(profile, arms=profile.arms[1:]))
 
 

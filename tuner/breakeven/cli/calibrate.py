@@ -124,8 +124,8 @@ def command(**options: Any) -> None:
     expected loads, given the points of all arms in the file. The first load is one client.
 
     Each point is written to the file before the next one starts. Stop with Ctrl-C and give the same command again to go
-    on: points in the file are not measured twice. An engine that fails is left out, and the others go on. Nothing else may
-    use the engines meanwhile.
+    on: points in the file are not measured twice. An engine that fails or does not answer is left out, and the others go on; without
+    the engine of no speculation, where one is named, nothing begins. Nothing else may use the engines meanwhile.
 
     \b
       breakeven calibrate --engine none=http://localhost:8000 --engine eagle3/3=http://localhost:8001 -o points.csv
@@ -159,8 +159,7 @@ def command(**options: Any) -> None:
                 "points": [table.document(point) for point in run.points],
                 "pairs": [
                     {
-                        "method": one.arm.method,
-                        "k": one.arm.k,
+                        **_named(one.arm),
                         "request_rate_rps": one.load.rps,
                         "pairs": one.pairs,
                         "speedup": one.ratio,
@@ -179,9 +178,6 @@ def command(**options: Any) -> None:
     click.echo(
         f"{file.path}: {len(run.points)} points of {', '.join(map(str, sweep.arms))}; {finished.reason}"
     )
-
-
-# One start of `breakeven calibrate`: the sweep of the engines, and what it prints.
 
 
 _HEADER = f"{'arm':<12} {'load':<12} {'latency s':>10} {'in flight':>10} {'TTFT s':>8} {'TPOT ms':>8} {'E':>6} {'requests':>9}"
@@ -207,7 +203,7 @@ class SweepRun:
 
     def arms_document(self) -> dict[str, Any]:
         """The arms as the document of --json names them."""
-        arms = [{"method": arm.method, "k": arm.k} for arm in self.sweep.arms]
+        arms = [_named(arm) for arm in self.sweep.arms]
         return {"arm": arms[0]} if len(arms) == 1 else {"arms": arms}
 
     async def sweep_engines(self) -> Finished:
@@ -216,17 +212,18 @@ class SweepRun:
         from rich.progress import BarColumn, Progress, TextColumn
 
         from breakeven.load_driver.client import EngineClient
-        from breakeven.load_driver.sweep import run_sweep
+        from breakeven.load_driver.sweep import answering, run_sweep
 
         existing = self.file.points()
         async with contextlib.AsyncExitStack() as stack:
             sampling = self.sweep.workload.sampling
             clients = [await stack.enter_async_context(EngineClient(one, sampling)) for one in self.endpoints]
-            models = [await client.model() for client in clients]
+            engines = await answering(dict(zip(self.sweep.arms, clients, strict=True)), self._lose)
+            models = [await client.model() for client in engines.values()]
             if len(set(models)) > 1:
                 raise InputError("--engine", f"engines that serve {' and '.join(models)}", "one model")
             self._constant = self._settings() | {"model": models[0]}
-            for arm, client in zip(self.sweep.arms, clients, strict=True):
+            for arm, client in engines.items():
                 self._versions[arm] = await client.version() or None
             self._take_over(existing)
             if self.points:
@@ -243,7 +240,7 @@ class SweepRun:
             ) as bar:
                 self._bar = bar, bar.add_task("", total=self.sweep.settings.loads, detail="")
                 return await run_sweep(
-                    clients,
+                    engines,
                     self.sweep,
                     tuple(self.points),
                     on_point=self._keep,
@@ -265,8 +262,7 @@ class SweepRun:
         if self.as_json:
             plan = [
                 {
-                    "method": arm.method,
-                    "k": arm.k,
+                    **_named(arm),
                     "load_mode": step.load.mode.value,
                     "concurrency": step.load.clients,
                     "request_rate_rps": step.load.rps,
@@ -342,6 +338,12 @@ class SweepRun:
             detail = f"{progress.step.load}, {progress.done}/{progress.total} points, {left} left"
             completed, name = progress.done + share, progress.arm.name
             bar.update(task, description=name, completed=completed, total=progress.total, detail=detail)
+
+
+def _named(arm: Arm) -> dict[str, Any]:
+    from breakeven.cli.results import ArmKey
+
+    return ArmKey.of(arm).model_dump()
 
 
 def _line(point: Point) -> str:

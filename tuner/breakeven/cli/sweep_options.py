@@ -10,6 +10,7 @@ import click
 
 from breakeven.cli.output import several
 from breakeven.cli.parameters import InputFile, Number, length_or_schedule
+from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_LOADS = 12
 _GUESSED_STEP_S = 0.01  # 7 ms on an H100 with 8 billion parameters, four times as much with 70
 _TEXTS = ("dataset", "prompts", "random_tokens")
+_NAMED = "expected each arm once, such as none=http://localhost:8000 or eagle3/3=http://localhost:8001"
 workload_options = several(
     click.option(
         "--prompt-tokens",
@@ -128,9 +130,14 @@ def engines_of(options: Mapping[str, Any]) -> tuple[MeasuredEngine, ...]:
         raise click.UsageError("--engine excludes --url, --method, --k and --candidate")
     if not (texts or (options["url"] and options["method"])):
         raise click.UsageError("expected --url and --method, or engines by --engine ARM=URL")
-    named = [(url, name.split("/", 2)) for name, _, url in (text.partition("=") for text in texts)]
-    for url, parts in named or [(options["url"], one)]:
-        engine = _engine(url, *parts)
+    if not texts:
+        return (_engine(options["url"], *one),)
+    for name, _, url in (text.partition("=") for text in texts):
+        try:
+            engine = _engine(url, *name.split("/", 2))
+        except (click.UsageError, InputError) as error:
+            said = str(error.__cause__ or error).rstrip(".")
+            raise click.UsageError(f"--engine {name!r}: {said}; {_NAMED}") from None
         if any(engine.arm == other.arm for other in engines):
             raise click.UsageError(f"--engine: {engine.arm} is named twice; expected each arm once")
         engines.append(engine)
@@ -140,6 +147,8 @@ def engines_of(options: Mapping[str, Any]) -> tuple[MeasuredEngine, ...]:
 def _engine(url: str, method: str, k: str | None = None, candidate: str | None = None) -> MeasuredEngine:
     from breakeven.cli.profile_options import arm_of
 
+    if "" in {url, method, k, candidate}:
+        raise click.UsageError("an empty method, draft length or name" if url else "no address")
     if k is None and method != "none":
         raise click.UsageError(f"--k is needed with --method {method} (--engine {method}/K=URL)")
     drafts = length_or_schedule(k or "0")

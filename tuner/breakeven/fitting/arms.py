@@ -108,7 +108,10 @@ def _of_one_acceptance(rows: Sequence[Observation]) -> list[Observation]:
 def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
     """The fit of an arm as far as its rows alone give it."""
     arm, own = rows.arm, rows.own
-    excluded = [*rows.left_out, *(LeftOut(one.point, Reason.OTHER_LENGTHS) for one in rows.elsewhere)]
+    # A sweep's own probes of length are for the law of steps: nobody took them for a load.
+    sweeps = {one.point.sweep for one in own if one.point.sweep}
+    elsewhere = [one.point for one in rows.elsewhere if one.point.sweep not in sweeps]
+    excluded = [*rows.left_out, *(LeftOut(one, Reason.OTHER_LENGTHS) for one in elsewhere)]
     return ArmFit(
         method=arm.method,
         k=arm.k,
@@ -311,7 +314,9 @@ def _measurement(one: Observation, *, mixed: bool = False) -> Measurement:
         concurrency=one.point.concurrency,
         inflight_assumed=one.assumed,
         tokens_per_step=one.point.tokens_per_step if mixed else None,
+        request_rate_rps=one.point.request_rate_rps,
         begun_s=one.point.begun_s,
+        window_s=one.point.window_s,
         start=one.point.start,
     )
 

@@ -108,7 +108,7 @@ def rows_left_out(fits: Sequence[ArmFit]) -> str:
         files = by_reason.setdefault(one.reason, {})
         files[one.source] = files.get(one.source, 0) + 1
     return "; ".join(
-        f"{reason}: {', '.join(_counted(file, rows) for file, rows in list(files.items())[:_MOST_NAMED])}"
+        f"{reason}: {', '.join(f'{rows} rows of {file}' if rows > 1 else file for file, rows in list(files.items())[:_MOST_NAMED])}"
         + (f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else "")
         for reason, files in by_reason.items()
     )
@@ -124,10 +124,6 @@ def with_usable_rows(profile: Profile, where: str) -> Profile:
         left_out = rows_left_out(profile.arms) or "it has none"
         raise InputError(where, f"no row of it is usable ({left_out})", "rows of a steady state")
     return profile
-
-
-def _counted(file: str, rows: int) -> str:
-    return file if rows == 1 else f"{rows} rows of {file}"
 
 
 def _places(fit: ArmFit, reason: str) -> str:

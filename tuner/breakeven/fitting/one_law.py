@@ -7,7 +7,6 @@ Priors of departures and of the levels of arms are centred at 0. The result is t
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,12 +16,13 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting.arms import ArmRows, lengths_of
+from breakeven.fitting.observations import Observation
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.points.point import LIVE_TRAFFIC, ImposedLoad, Point
+from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
@@ -80,7 +80,7 @@ _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
 _NEAR_S = 300.0
-"""Longest time (s) from a window to the next one of the same stretch: a machine drifts over minutes."""
+"""Longest time (s) from a stretch's first window to its last one: a machine drifts over minutes."""
 
 _BLOCKS = (0.01, 0.04, 0.15)
 _USUAL_BLOCK, _BLOCK_SPREAD = 0.03, 1.0
@@ -230,36 +230,22 @@ def _tried_blocks(sweeps: Sequence[_Sweep]) -> tuple[float, ...]:
 def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
     """The number of the stretch of time in which each row of each arm was measured; a row beside no other arm's has one of its own.
 
-    A stretch holds the windows of one load, one soon after the other, if they are of several arms. A machine that is slower for a
+    A stretch holds the windows of one load within a few minutes, if they are of several arms. A machine that is slower for a
     minute is slower for all of them.
     """
-    lone = itertools.count(1)
-    found = [np.array([float(next(lone)) for _ in one.rows]) for one in arms]
-    timed = sorted(
-        (begun_s, at, i)
-        for at, one in enumerate(arms)
-        for i, row in enumerate(one.rows)
-        if (begun_s := row.point.begun_s) is not None and row.point.text_source != LIVE_TRAFFIC
-    )
-    stretch: list[tuple[float, int, int]] = []
-    for one in timed:
-        same = stretch and _load(arms, one) == _load(arms, stretch[-1])
-        if not same or one[0] - _ended_s(arms, stretch[-1]) > _NEAR_S:
+    rows = [row for one in arms for row in one.rows]
+    found = {id(row): float(number) for number, row in enumerate(rows)}
+    timed = [row for row in rows if row.point.begun_s is not None and row.point.text_source != LIVE_TRAFFIC]
+    stretch: list[Observation] = []
+    for row in sorted(timed, key=lambda row: row.point.begun_s or 0.0):
+        first, begun_s = (stretch or [row])[0].point, row.point.begun_s or 0.0
+        ended_s = (first.begun_s or 0.0) + (first.window_s or 0.0)
+        if first.load != row.point.load or begun_s - ended_s > _NEAR_S:
             stretch = []
-        stretch.append(one)
-        if len({at for _, at, _ in stretch}) > 1:
-            number = found[stretch[0][1]][stretch[0][2]]
-            for _, at, i in stretch:
-                found[at][i] = number
-    return found
-
-
-def _ended_s(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> float:
-    return place[0] + (arms[place[1]].rows[place[2]].point.window_s or 0.0)
-
-
-def _load(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> ImposedLoad:
-    return arms[place[1]].rows[place[2]].point.load
+        stretch.append(row)
+        if len({one.point.arm for one in stretch}) > 1:
+            found |= dict.fromkeys(map(id, stretch), found[id(stretch[0])])
+    return [np.array([found[id(row)] for row in one.rows]) for one in arms]
 
 
 def _fitted(

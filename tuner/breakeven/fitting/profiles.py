@@ -94,7 +94,8 @@ def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:
 def points_of(profile: Profile) -> list[Point]:
     """The rows that a profile holds, as points; a figure that a row lacks comes from its arm.
 
-    They count as rows of a window: they were judged when they were measured, and their latency may have been moved since.
+    They count as rows of a window: they were judged when they were measured, and their latency may have been moved since. So a row
+    of an open loop has no answered rate beside the imposed one.
     """
     return [
         Point(
@@ -106,10 +107,10 @@ def points_of(profile: Profile) -> list[Point]:
             mean_latency_s=row.latency_s,
             origin=Origin(row.source, row.row),
             concurrency=row.concurrency,
-            request_rate_rps=None if row.mode == "closed" else row.rps,
+            request_rate_rps=None if row.mode == "closed" else row.request_rate_rps or row.rps,
             mean_inflight=row.others if row.mode == "constant" else row.inflight,
-            window_s=0.0,
-            achieved_rps=row.rps,
+            window_s=row.window_s or 0.0,
+            achieved_rps=row.rps if row.mode == "closed" else None,
             prompt_tokens=row.prompt_tokens or fit.lengths.prompt_tokens,
             output_tokens=row.output_tokens or fit.lengths.output_tokens,
             output_tokens_sq=fit.lengths.output_tokens_sq,
@@ -329,19 +330,19 @@ def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, Acceptan
 
 
 def _beside(arms: Sequence[ArmRows], blocks: Sequence[FloatArray], at: int) -> tuple[float, ...]:
-    """Others in flight of an arm's windows in whose stretch of time no speculation was measured, or another arm if it is that."""
-    wanted = [
-        block
-        for i, (arm, block) in enumerate(zip(arms, blocks, strict=True))
-        if i != at and (not arm.arm.k or not arms[at].arm.k)
-    ]
-    there = np.isin(blocks[at], np.concatenate([[], *wanted]))
-    if np.mean(there) <= _MOSTLY:
+    """Others in flight of an arm's windows in whose stretch of time no speculation was measured, or another arm if it is that.
+
+    None unless most windows stood so. A rate beyond all rates of the other arms does not count: they cannot carry it.
+    """
+    one = arms[at]
+    wanted = [i for i, arm in enumerate(arms) if i != at and (not arm.arm.k or not one.arm.k)]
+    rates = [row.point.request_rate_rps or 0.0 for i in wanted for row in arms[i].rows]
+    most_rps = max(rates, default=0.0) or math.inf
+    there = np.isin(blocks[at], np.concatenate([[], *(blocks[i] for i in wanted)]))
+    could = np.array([(row.point.request_rate_rps or 0.0) <= most_rps for row in one.rows])
+    if not there.any() or np.mean(there[could]) <= _MOSTLY:
         return ()
-    own = arms[at].own
-    return tuple(
-        row.others for row, stands in zip(arms[at].rows, there, strict=True) if stands and row in own
-    )
+    return tuple(row.others for row, stands in zip(one.rows, there, strict=True) if stands and row in one.own)
 
 
 def _sd_of_starts(prior: float, compared: Sequence[_Compared]) -> float:

@@ -138,8 +138,31 @@ def loads_of(points: Sequence[Point]) -> list[Point]:
     return [point for point in of_the_sweep(points) if point.replicate is None]
 
 
+async def answering(
+    engines: Mapping[Arm, EngineClient], on_lost: Callable[[Arm, EngineError], None] | None
+) -> dict[Arm, EngineClient]:
+    """The engines that answer; of several `on_lost` is called for each of the others.
+
+    Raises:
+        EngineError: no engine answers, or not the one of no speculation; or an engine does not run its arm.
+    """
+    found, errors = dict[Arm, EngineClient](), dict[Arm, EngineError]()
+    for arm, client in engines.items():
+        try:
+            await client.model()
+            found[arm] = client
+            await check_arm(client, arm)
+        except EngineError as error:
+            errors[arm] = error
+    for arm, gone in errors.items():
+        if not found or arm in found or arm == NO_SPECULATION or on_lost is None:
+            raise EngineError(f"{arm}: {gone}") if len(engines) > 1 else gone
+        on_lost(arm, gone)
+    return found
+
+
 async def run_sweep(
-    clients: Sequence[EngineClient],
+    clients: Mapping[Arm, EngineClient],
     sweep: Sweep,
     measured: Sequence[Point],
     *,
@@ -149,23 +172,16 @@ async def run_sweep(
 ) -> Finished:
     """Measure what is missing of a sweep, and return what ended it; `measured` are points of its arms and workload from earlier starts.
 
-    The clients are of the arms' engines, in the order of the arms. A point is handed over, and made durable, before the next one
-    starts; stopping the sweep (cancellation) loses at most the point under way, and starting it again with the points so far goes
-    on where it stopped. An engine that is lost under way leaves its arm out, and `on_lost` is called; the other arms go on.
+    An arm without a client is left out. A point is handed over, and made durable, before the next one starts; stopping the
+    sweep (cancellation) loses at most the point under way, and starting it again with the points so far goes on where it
+    stopped. An engine that is lost leaves its arm out, and `on_lost` is called; the other arms go on.
 
     Raises:
-        EngineError: an engine is not there, or does not run its arm; or the last one answers nothing.
+        EngineError: as of `answering`; or the last engine answers nothing.
     """
-    engines = dict(zip(sweep.arms, clients, strict=True))
-    for arm, client in engines.items():
-        await client.model()
-        try:
-            await check_arm(client, arm)
-        except EngineError as error:
-            if len(engines) == 1:
-                raise
-            raise EngineError(f"{arm}: {error}") from error
-    run = _Run(engines, sweep, list(measured), on_point, on_progress)
+    engines = await answering(clients, on_lost)
+    there = replace(sweep, arms=tuple(arm for arm in sweep.arms if arm in engines))
+    run = _Run(engines, there, list(measured), on_point, on_progress)
     while isinstance(turn := await run.next_turn(), tuple):
         arm, step = turn
         try:
@@ -291,17 +307,16 @@ class _Run:
                 )
                 continue
             left_s = (until_s - time.monotonic()) / (len(rates) - index)
-            try:
-                await self._pairs_at(load, (none[0], others[0]), time.monotonic() + left_s)
-            except EngineError as error:
-                why.append(f"no more pairs at {load}: {error}")
-                continue
-            if not _gains(self.points, others[0].arm, load):
-                why.append(f"no pairs at {load}: no time for one, or none of two usable windows")
+            if ended := await self._pairs_at(load, (none[0], others[0]), time.monotonic() + left_s):
+                found = _gains(self.points, others[0].arm, load)
+                error = f", standard error {_error(found):.1%}" if len(found) > 1 else ""
+                why.append(
+                    f"{len(found) or 'no'} {'pair' if len(found) == 1 else 'pairs'} at {load}{error}: {ended}"
+                )
         return why
 
-    async def _pairs_at(self, load: ImposedLoad, both: tuple[Purchase, Purchase], until_s: float) -> None:
-        """Measure pairs until their ratio is known well enough, or the time is used: their number is the points' replicate."""
+    async def _pairs_at(self, load: ImposedLoad, both: tuple[Purchase, Purchase], until_s: float) -> str:
+        """Measure pairs until their ratio is known well enough, or return why no more are: their number is the points' replicate."""
         settings, arm = self.sweep.settings, both[1].arm
         # The same warm-up and window for both, because arrivals are drawn for the two together; no window ends early.
         warmup_s = max(one.warmup_s for one in both)
@@ -313,18 +328,25 @@ class _Run:
             (int(p.replicate) for p in self.points if p.replicate and p.replicate.isdecimal()), default=0
         )
         found, wasted = _gains(self.points, arm, load), 0
-        while (left_s := until_s - time.monotonic()) >= 2 * (window_s + around_s):
+        while len(found) < FEWEST_PAIRS or _error(found) > PAIRED_ERROR:
             # Where windows of two pairs were not usable, a third one will not be.
-            if wasted > 1 or (len(found) >= FEWEST_PAIRS and _error(found) <= PAIRED_ERROR):
-                return
-            number, self.left_s, before = number + 1, left_s, len(found)
+            if wasted > 1:
+                return "two pairs had windows that are not usable"
+            self.left_s = until_s - time.monotonic()
+            if self.left_s < 2 * (window_s + around_s):
+                return "the time is used"
+            number, before = number + 1, len(found)
             for one in both if number % 2 else both[::-1]:
                 times = warmup_s, window_s, window_s, _FIRST_PAIR + number, settings.loads
                 step = SweepStep(load, one.latency_s, one.inflight, 0.0, *times)
-                trial = replace(await self.trial(one.arm), precision=precision)
-                await self.measure(trial, step, replicate=str(number))
+                try:
+                    trial = replace(await self.trial(one.arm), precision=precision)
+                    await self.measure(trial, step, replicate=str(number))
+                except EngineError as error:
+                    return f"{one.arm}: {error}"
             found = _gains(self.points, arm, load)
             wasted += len(found) == before
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

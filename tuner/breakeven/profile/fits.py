@@ -86,9 +86,9 @@ class Measurement:
         latency_s: mean end-to-end latency, converted to the arm's mean E if the row has its own E.
         tokens_per_step, prompt_tokens, output_tokens: of a row at other lengths, whose latency is as it was measured; the first
             also of every row of an arm with adaptive verification.
-        concurrency: imposed concurrency; None in an open loop.
+        concurrency, request_rate_rps: the imposed load, of a closed loop or of an open one.
         inflight_assumed: whether the mean in-flight of a short closed-loop run had to be assumed.
-        begun_s: Unix time (s) at which its window began.
+        begun_s, window_s: Unix time (s) at which its window began, and its length.
         start: of the engine, where the arm was measured on several.
     """
 
@@ -104,7 +104,9 @@ class Measurement:
     tokens_per_step: Annotated[float | None, _Seldom] = None
     prompt_tokens: Annotated[float | None, _Seldom] = None
     output_tokens: Annotated[float | None, _Seldom] = None
+    request_rate_rps: Annotated[float | None, _Seldom] = None
     begun_s: Annotated[float | None, _Seldom] = None
+    window_s: Annotated[float | None, _Seldom] = None
     start: Annotated[str | None, _Seldom] = None
 
 

@@ -139,7 +139,7 @@ def verdict(
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
 ) -> str:
-    """One sentence with bounds: does the best arm pay, at which load, until when."""
+    """One sentence with bounds: does the best arm pay, at which load, until when, and how its speedup is known."""
     fits = computed.drawable(profile)
     plain = next((fit for fit in fits if fit.k == 0), None)
     if plain is None or len(fits) == 1:
@@ -158,12 +158,12 @@ def verdict(
     if best is None or best.speedup is None:
         return f"These points do not show whether speculation pays {where}."
     bounds = _bounds(best.speedup_ci)
-    until = ""
+    until = f", {best.how_known}"
     if best.pays_rps:
-        until = f"; it pays {ranges_text(best.pays_rps)} requests/s"
+        until += f"; it pays {ranges_text(best.pays_rps)} requests/s"
     elif best.break_even_rps is not None:
         sides = {"below": "it pays until", "above": "it pays from"}
-        until = f"; {sides.get(best.verdict, 'the lines cross at')} {figure(best.break_even_rps)} requests/s {_bounds(best.break_even_ci_rps)}"
+        until += f"; {sides.get(best.verdict, 'the lines cross at')} {figure(best.break_even_rps)} requests/s {_bounds(best.break_even_ci_rps)}"
     known = Estimate.of(best.speedup, best.speedup_ci)
     if known.above(1.0):
         return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
@@ -201,20 +201,15 @@ def _tables(profile: Profile) -> list[Table]:
         note=" ".join(
             [
                 "C1: latency of a lone request; C2: what each other in flight adds on average, up to the highest load measured. Both are read off the law of steps.",
-                *_at_one_length(profile),
+                f"All arms at {lengths}." if (lengths := compared_text(profile.arms, Conditions())) else "",
             ]
-        ),
+        ).rstrip(),
     )
     excluded = [
         (fit.arm.name, str(row.row), row.reason, row.source) for fit in profile.arms for row in fit.excluded
     ]
     left_out = [Table("Points left out", ("arm", "row", "reason", "file"), excluded)] if excluded else []
     return [arms, *left_out]
-
-
-def _at_one_length(profile: Profile) -> list[str]:
-    lengths = compared_text(profile.arms, Conditions())
-    return [f"All arms at {lengths}."] if lengths else []
 
 
 def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> str:
