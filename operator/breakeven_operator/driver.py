@@ -88,6 +88,7 @@ class PointStore:
         if run.status.phase is not None and run.status.phase.final:
             raise RunGoneError(f"CalibrationRun {self._trial.run} is {run.status.phase} already")
         self._points = list(run.status.points_of(self._trial.arm_name))
+        self._answers = list(run.status.answers)
         return run
 
     @property
