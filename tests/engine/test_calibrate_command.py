@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from breakeven.cli.calibrate import PointsFile, command
 from breakeven.errors import BreakevenError, InputError
+from breakeven.load_driver import sweep
 from breakeven.load_driver.measuring import MeasuredWindow
 from breakeven.points.point import LoadMode, Point
 from breakeven.readers.reading import read_file
@@ -30,8 +31,9 @@ def rows_of(file):
 
 @pytest.fixture(autouse=True)
 def nothing_speaks_against_a_point(monkeypatch):
-    """A busy machine must not decide these tests; flags have tests of their own."""
+    """A busy machine must not decide these tests; flags, and how well pairs are known, have tests of their own."""
     monkeypatch.setattr(MeasuredWindow, "flags", ())
+    monkeypatch.setattr(sweep, "PAIRED_ERROR", 10.0)
 
 
 async def invoke(*arguments: str):
