@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from breakeven.errors import BreakevenError, InputError
-from breakeven.fitting.fit_warnings import with_usable_rows
 from breakeven.profile import Profile
+from breakeven.profile.document import with_usable_rows
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Manifest
 from breakeven_operator.reconcile.calibration_state import FailedArm, ProfileEntry

@@ -273,6 +273,8 @@ def test_the_document_is_the_law(profile):
         (lambda steps: steps["gaps"]["slopes"][0].pop(), "steps.gaps"),
         (lambda steps: steps["gaps"]["noises"].pop(), "steps.gaps"),
         (lambda steps: steps["gaps"]["noises"].__setitem__(0, 0.0), "steps.gaps"),
+        (lambda steps: steps["gaps"]["blocks"].pop(), "steps.gaps"),
+        (lambda steps: steps["gaps"]["slopes"][0].__setitem__(0, "x"), "steps.gaps.slopes[0][0]"),
     ],
 )
 def test_a_law_that_no_fit_writes_is_refused_by_its_place(profile, edit, place):
