@@ -205,7 +205,7 @@ class PromptReading(NamedTuple):
     """Time that a prompt adds to a step (s), and its slopes in the order of `READ_BY`."""
 
     prompt_s: FloatArray
-    slopes: tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+    slopes: tuple[FloatArray, ...]
 
 
 READ_BY = ("weights_s", "position_s", "prompt_s", "hidden")
