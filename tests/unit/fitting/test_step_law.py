@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
-from breakeven.fitting import fit_points
+from breakeven.fitting import fit_points, one_law
 from breakeven.fitting.arms import carried
 from breakeven.fitting.observations import observe
 from breakeven.fitting.profiles import points_of
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
-from breakeven.profile import Conditions, Profile
+from breakeven.profile import Conditions, Profile, step_curves
+from breakeven.profile.step_fit import ENGINE, ArmLoads
 from sweeps import closed, poisson, without_starts
 
 COSTS = CostsOfSteps(
@@ -282,6 +283,62 @@ def test_a_law_that_no_fit_writes_is_refused_by_its_place(profile, edit, place):
     edit(document["steps"])
     with pytest.raises(InputError, match=re.escape(place)):
         Profile.from_json(json.dumps(document))
+
+
+def test_a_search_goes_on_without_asking_the_law_about_what_is_solved(monkeypatch):
+    asked, solved = [], []
+    beside, solve = one_law._beside, one_law._solve
+
+    def counted(layout, sweeps, figures):
+        asked.append(figures.tobytes())
+        return beside(layout, sweeps, figures)
+
+    def begun(layout, prior, sweeps, begin, scatter, settled):
+        at = len(asked)
+        found = solve(layout, prior, sweeps, begin, scatter, settled)
+        if isinstance(begin, one_law._Solved):
+            solved.append(begin.figures.tobytes() in asked[at:])
+        return found
+
+    monkeypatch.setattr(one_law, "_beside", counted)
+    monkeypatch.setattr(one_law, "_solve", begun)
+    fit_points(sweep(0.01))
+    assert len(solved) >= 3
+    assert not any(solved)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.9])
+def test_numbers_that_are_never_together_change_no_answer(share):
+    together = Together.of(COSTS, demand(7), 1024)
+    rate = np.array([share * float(together.saturation_rps)])
+    whole, part = together.along(rate), together.up_to(600).along(rate)
+    assert part.served.latency_s == pytest.approx(whole.served.latency_s, rel=1e-12)
+    assert part.of_first.sum() == pytest.approx(whole.of_first.sum(), rel=1e-12)
+    assert part.of_decoding.sum() == pytest.approx(whole.of_decoding.sum(), rel=1e-9)
+
+
+def test_a_curve_in_two_parts_is_the_curve_of_all_numbers(profile, monkeypatch):
+    wanted = Conditions(output_tokens=200.0)
+    parts = profile.curve(NO_SPECULATION, wanted)
+    monkeypatch.setattr(step_curves, "_FEW", 1024)
+    whole = step_curves.step_curve(profile.steps, NO_SPECULATION, profile.arms, profile.drafters, wanted)
+    np.testing.assert_allclose(parts.knots, whole.knots, rtol=1e-10)
+    np.testing.assert_allclose(parts.loadings, whole.loadings, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["weights_s", "position_s", "context_s", "prompt_s", "request_s"])
+def test_slopes_of_a_closed_loop_are_those_of_its_latencies(profile, name):
+    law, arm, clients = profile.steps, Arm("eagle3", 7), np.array([1.0, 5.0, 5.5, 40.0])
+    loads = ArmLoads(demand(7), np.ones(4, dtype=bool), clients, clients)
+    at, step = ENGINE.index(name), 1e-5
+
+    def answers(moved):
+        figures = np.array(law.figures)
+        figures[at] += moved
+        return law.layout.answers(figures, arm.family, arm.name, loads, 64)
+
+    found = np.log(answers(step).latency_s / answers(-step).latency_s) / (2 * step)
+    assert found == pytest.approx(answers(0.0).of_latency[:, at], rel=0.03, abs=1e-4)
 
 
 def test_closed_and_open_loops_fit_together():

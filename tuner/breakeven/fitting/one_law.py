@@ -174,8 +174,8 @@ def fit_step_law(
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps, _BENT)
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
-    starts = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
-    bent = _fitted(layout, sweeps, _BENT, starts)
+    begin = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
+    bent = _fitted(layout, sweeps, _BENT, list({one.tobytes(): one for one in begin}.values()))
     # A line with the same costs, not with those of another valley: rows of one length tell many of them no better.
     bends = np.arange(layout.size) >= layout.departures
     bends[[ENGINE.index(one) for one in _OF_BENDING]] = True
