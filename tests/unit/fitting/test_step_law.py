@@ -1,5 +1,6 @@
 """The one law of all arms: fitted to sweeps of its own making, it predicts loads, arms and lengths that were not measured."""
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -13,15 +14,17 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
-from breakeven.fitting import fit_points, one_law
+from breakeven.fitting import fit_points
 from breakeven.fitting.arms import carried
 from breakeven.fitting.observations import observe
 from breakeven.fitting.profiles import points_of
 from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
-from breakeven.profile import Conditions, Profile, step_curves
-from breakeven.profile.step_fit import ENGINE, ArmLoads
+from breakeven.profile import Conditions, Profile
+from breakeven.profile.fits import Lengths
+from breakeven.profile.step_fit import ENGINE, ArmLoads, Layout
+from breakeven.profile.step_form import Whereabouts
 from sweeps import closed, poisson, without_starts
 
 COSTS = CostsOfSteps(
@@ -285,26 +288,18 @@ def test_a_law_that_no_fit_writes_is_refused_by_its_place(profile, edit, place):
         Profile.from_json(json.dumps(document))
 
 
-def test_a_search_goes_on_without_asking_the_law_about_what_is_solved(monkeypatch):
-    asked, solved = [], []
-    beside, solve = one_law._beside, one_law._solve
+def test_the_law_is_not_asked_again_about_the_figures_that_it_was_asked_last(monkeypatch):
+    asked, answers = [], Layout.answers
 
-    def counted(layout, sweeps, figures):
-        asked.append(figures.tobytes())
-        return beside(layout, sweeps, figures)
+    def counted(layout, figures, family, arm, loads, most):
+        asked.append((arm, figures.tobytes()))
+        return answers(layout, figures, family, arm, loads, most)
 
-    def begun(layout, prior, sweeps, begin, scatter, settled):
-        at = len(asked)
-        found = solve(layout, prior, sweeps, begin, scatter, settled)
-        if isinstance(begin, one_law._Solved):
-            solved.append(begin.figures.tobytes() in asked[at:])
-        return found
-
-    monkeypatch.setattr(one_law, "_beside", counted)
-    monkeypatch.setattr(one_law, "_solve", begun)
+    monkeypatch.setattr(Layout, "answers", counted)
     fit_points(sweep(0.01))
-    assert len(solved) >= 3
-    assert not any(solved)
+    of_one = [figures for arm, figures in asked if arm == "none"]
+    assert len(of_one) > 20
+    assert all(one != following for one, following in itertools.pairwise(of_one))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.9])
@@ -317,13 +312,16 @@ def test_numbers_that_are_never_together_change_no_answer(share):
     assert part.of_decoding.sum() == pytest.approx(whole.of_decoding.sum(), rel=1e-9)
 
 
-def test_a_curve_in_two_parts_is_the_curve_of_all_numbers(profile, monkeypatch):
-    wanted = Conditions(output_tokens=200.0)
-    parts = profile.curve(NO_SPECULATION, wanted)
-    monkeypatch.setattr(step_curves, "_FEW", 1024)
-    whole = step_curves.step_curve(profile.steps, NO_SPECULATION, profile.arms, profile.drafters, wanted)
-    np.testing.assert_allclose(parts.knots, whole.knots, rtol=1e-10)
-    np.testing.assert_allclose(parts.loadings, whole.loadings, rtol=1e-7, atol=1e-10)
+def test_every_knot_of_a_curve_is_that_of_all_numbers(profile):
+    law, lengths = profile.steps, Lengths(512.0, 200.0)
+    others, latency_s = profile.curve(NO_SPECULATION, Conditions(output_tokens=200.0)).knots.T
+    where = Whereabouts.of(NO_SPECULATION, others, np.asarray(512.0), np.asarray(200.0))
+    rates = others / latency_s * np.exp(law.departures(NO_SPECULATION, where).mean)
+    tiers, *tokens, _ = demand(0, 512.0, 200.0)
+    asked = Demand(tiers, *tokens, np.asarray(lengths.context_tokens))
+    found = Together.of(law.costs(NO_SPECULATION), asked, 1024).along(rates).served
+    assert others[-1] > 100
+    assert found.inflight == pytest.approx(others, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["weights_s", "position_s", "context_s", "prompt_s", "request_s"])
