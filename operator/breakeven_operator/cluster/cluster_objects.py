@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from breakeven.errors import BreakevenError, InputError
-from breakeven.fitting.fit_warnings import with_usable_rows
 from breakeven.profile import Profile
+from breakeven.profile.document import with_usable_rows
 from breakeven_operator.cluster.api_json import LABELS, is_selected, trimmed
 from breakeven_operator.kinds import PROFILES, NamespacedName, Ref, Resource
 from breakeven_operator.ports import ClusterReader, Manifest

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -283,14 +284,13 @@ def arrivals_of(
     if reading is None or reading.error is not None:
         return Arrivals(problem=f"no counts ({reading.error if reading is not None else 'not asked'})")
     counted = [
-        _Counted.of(stats[ASKED], stats[SAMPLED])
+        _Counted.of(stats[ASKED], stats[SAMPLED]).since(since_s or 0.0)
         for owner, stats in sorted(reading.pods.items())
         if (owner.namespace, owner.model_name) == (namespace, model_name)
         and owner.pod in pods
         and ASKED in stats
         and SAMPLED in stats
     ]
-    counted = [one.since(since_s or 0.0) for one in counted]
     begins_s = _rate_begins_s(counted, figures)
     if begins_s is None:
         return Arrivals(problem="the rate is another one than that of the last counts")
@@ -333,7 +333,7 @@ class _Counted(NamedTuple):
         """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
         if self.asked.size < 2:
             return None
-        scrape_s = float(np.median(np.diff(self.sampled_s)))
+        scrape_s = median(np.diff(self.sampled_s).tolist())
         each = max(1, min(int(request_s // scrape_s), self.asked.size // (FEWEST_SPANS + 1)))
         counts, lengths_s = np.diff(self.asked[::each]), np.diff(self.sampled_s[::each])
         whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
@@ -376,7 +376,7 @@ def _usual_dispersion(counted: Sequence[_Counted], ends_s: FloatArray) -> float:
         scatter, expected, _ = scatter_of_spans(one for one in within if one is not None)
         if expected > 0.0:
             found.append(scatter / expected)
-    return float(np.median(found)) if found else 0.0
+    return median(found) if found else 0.0
 
 
 def _differs(before_rps: float, now_rps: float, time_s: float) -> bool:

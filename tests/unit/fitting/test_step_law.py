@@ -1,5 +1,6 @@
 """The one law of all arms: fitted to sweeps of its own making, it predicts loads, arms and lengths that were not measured."""
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -21,6 +22,9 @@ from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Conditions, Profile
+from breakeven.profile.fits import Lengths
+from breakeven.profile.step_fit import ENGINE, ArmLoads, Layout
+from breakeven.profile.step_form import Whereabouts
 from sweeps import closed, poisson, without_starts
 
 COSTS = CostsOfSteps(
@@ -273,6 +277,8 @@ def test_the_document_is_the_law(profile):
         (lambda steps: steps["gaps"]["slopes"][0].pop(), "steps.gaps"),
         (lambda steps: steps["gaps"]["noises"].pop(), "steps.gaps"),
         (lambda steps: steps["gaps"]["noises"].__setitem__(0, 0.0), "steps.gaps"),
+        (lambda steps: steps["gaps"]["blocks"].pop(), "steps.gaps"),
+        (lambda steps: steps["gaps"]["slopes"][0].__setitem__(0, "x"), "steps.gaps.slopes[0][0]"),
     ],
 )
 def test_a_law_that_no_fit_writes_is_refused_by_its_place(profile, edit, place):
@@ -280,6 +286,57 @@ def test_a_law_that_no_fit_writes_is_refused_by_its_place(profile, edit, place):
     edit(document["steps"])
     with pytest.raises(InputError, match=re.escape(place)):
         Profile.from_json(json.dumps(document))
+
+
+def test_the_law_is_not_asked_again_about_the_figures_that_it_was_asked_last(monkeypatch):
+    asked, answers = [], Layout.answers
+
+    def counted(layout, figures, family, arm, loads, most):
+        asked.append((arm, figures.tobytes()))
+        return answers(layout, figures, family, arm, loads, most)
+
+    monkeypatch.setattr(Layout, "answers", counted)
+    fit_points(sweep(0.01))
+    of_one = [figures for arm, figures in asked if arm == "none"]
+    assert len(of_one) > 20
+    assert all(one != following for one, following in itertools.pairwise(of_one))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.9])
+def test_numbers_that_are_never_together_change_no_answer(share):
+    together = Together.of(COSTS, demand(7), 1024)
+    rate = np.array([share * float(together.saturation_rps)])
+    whole, part = together.along(rate), together.up_to(600).along(rate)
+    assert part.served.latency_s == pytest.approx(whole.served.latency_s, rel=1e-12)
+    assert part.of_first.sum() == pytest.approx(whole.of_first.sum(), rel=1e-12)
+    assert part.of_decoding.sum() == pytest.approx(whole.of_decoding.sum(), rel=1e-9)
+
+
+def test_every_knot_of_a_curve_is_that_of_all_numbers(profile):
+    law, lengths = profile.steps, Lengths(512.0, 200.0)
+    others, latency_s = profile.curve(NO_SPECULATION, Conditions(output_tokens=200.0)).knots.T
+    where = Whereabouts.of(NO_SPECULATION, others, np.asarray(512.0), np.asarray(200.0))
+    rates = others / latency_s * np.exp(law.departures(NO_SPECULATION, where).mean)
+    tiers, *tokens, _ = demand(0, 512.0, 200.0)
+    asked = Demand(tiers, *tokens, np.asarray(lengths.context_tokens))
+    found = Together.of(law.costs(NO_SPECULATION), asked, 1024).along(rates).served
+    assert others[-1] > 100
+    assert found.inflight == pytest.approx(others, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["weights_s", "position_s", "context_s", "prompt_s", "request_s"])
+def test_slopes_of_a_closed_loop_are_those_of_its_latencies(profile, name):
+    law, arm, clients = profile.steps, Arm("eagle3", 7), np.array([1.0, 5.0, 5.5, 40.0])
+    loads = ArmLoads(demand(7), np.ones(4, dtype=bool), clients, clients)
+    at, step = ENGINE.index(name), 1e-5
+
+    def answers(moved):
+        figures = np.array(law.figures)
+        figures[at] += moved
+        return law.layout.answers(figures, arm.family, arm.name, loads, 64)
+
+    found = np.log(answers(step).latency_s / answers(-step).latency_s) / (2 * step)
+    assert found == pytest.approx(answers(0.0).of_latency[:, at], rel=0.03, abs=1e-4)
 
 
 def test_closed_and_open_loops_fit_together():

@@ -36,6 +36,17 @@ def test_equal_rate_and_equal_concurrency_are_different_figures() -> None:
     assert at_clients.speedup == pytest.approx((1.2 + 19 * 0.07) / (0.78 + 19 * 0.085), rel=0.01)
 
 
+def test_an_error_that_two_curves_share_leaves_their_ratio_alone() -> None:
+    curve = profile(0.78, 0.085, noise=0.03).curve(EAGLE)
+    alike = replace(curve, own_sds=np.zeros_like(curve.own_sds), start_sd=0.0)
+    rates = np.linspace(0.5, 0.6 * curve.saturation_rps, 20)
+    found = speedups_at_rps(alike, alike, rates, 0.9)
+    # Each curve alone is known to 5 % at best.
+    assert np.linalg.norm(alike.loadings, axis=-1).min() > 0.028
+    np.testing.assert_allclose(found.lower, 1.0, atol=0.015)
+    np.testing.assert_allclose(found.upper, 1.0, atol=0.015)
+
+
 def test_ratios_and_break_even_of_the_worked_example() -> None:
     found = profile(0.78, 0.085).compare(EAGLE, rps=8)
     assert (found.c1_ratio, found.c2_ratio) == (

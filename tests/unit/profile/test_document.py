@@ -52,6 +52,17 @@ def test_predicting_needs_no_scipy(profile, tmp_path) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_a_plan_imports_nothing_of_a_fit(profile, tmp_path) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(profile.to_json())
+    program = (
+        f"import sys; from breakeven.cli import root; root(['plan', {str(path)!r}, '--rps', '3'], standalone_mode=False);"
+        "print({'breakeven.fitting', 'breakeven.points', 'yaml', 'numpy.ma', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 @pytest.mark.parametrize(
     ("edit", "where"),
     [

@@ -18,6 +18,8 @@ from breakeven.errors import BreakevenError
 
 # The matrices are small: threads that wait for each other took four times as long as one. Read when numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Plugins of pydantic watch applications; to look for some reads the metadata of every installed package.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 class _Entry(NamedTuple):

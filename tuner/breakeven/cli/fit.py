@@ -223,7 +223,7 @@ def command(
 def _fitted(points: Sequence[Point], confidence: float, group: str = "") -> Profile:
     """Fit; refuse to go on without a usable row, because a script would go on with a profile of none."""
     from breakeven.fitting import fit_points
-    from breakeven.fitting.fit_warnings import rows_left_out
+    from breakeven.profile.document import rows_left_out
 
     profile = fit_points(points, confidence)
     if left_out := rows_left_out(profile.arms):

@@ -82,24 +82,25 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     Raises:
         InputError: as `Profile.from_json` and the readers.
     """
-    from breakeven.fitting.fit_warnings import with_usable_rows
-    from breakeven.profile import Profile
-    from breakeven.readers.reading import is_measured, read_text
+    from breakeven.profile.document import Profile, with_usable_rows
 
     text = file_text(path, "a profile or a points file")
     if not text.strip():
         raise InputError(str(path), "an empty file", "a profile written by `breakeven fit`")
-    if '"breakeven.dev/profile/' in text or not is_measured(text, str(path)):
-        return with_usable_rows(Profile.from_json(text, str(path)), str(path))
-    if arm is None and text.lstrip().startswith(("{", "[")):
-        raise InputError(
-            str(path),
-            "a result that does not say which arm it measured",
-            "its profile: `breakeven fit` with --method and --k (plan and predict take these too)",
-        )
-    from breakeven.fitting import fit_points
+    if '"breakeven.dev/profile/' not in text:
+        from breakeven.readers.reading import is_measured, read_text
 
-    return with_usable_rows(fit_points(read_text(text, str(path), arm), confidence), str(path))
+        if is_measured(text, str(path)):
+            if arm is None and text.lstrip().startswith(("{", "[")):
+                raise InputError(
+                    str(path),
+                    "a result that does not say which arm it measured",
+                    "its profile: `breakeven fit` with --method and --k (plan and predict take these too)",
+                )
+            from breakeven.fitting import fit_points
+
+            return with_usable_rows(fit_points(read_text(text, str(path), arm), confidence), str(path))
+    return with_usable_rows(Profile.from_json(text, str(path)), str(path))
 
 
 def arm_of(method: str, k: Drafts | None, candidate: str | None = None) -> Arm:

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from breakeven.errors import InputError
 from breakeven.fitting.observations import RAMP_SHARE
 from breakeven.points.point import ENGINE, WHERE, LoadMode, Point
-from breakeven.profile.document import Profile
 from breakeven.profile.fits import ArmFit
 from breakeven.reasons import Reason
 
@@ -20,9 +18,6 @@ _Imposed = tuple[LoadMode, float | None]
 
 _OFF = 0.15
 """Share by which rows of one load, or a row and the law, may differ without a word."""
-
-_MOST_NAMED = 8
-"""Files that a sentence names at most."""
 
 
 def warnings_of(fits: Sequence[ArmFit], points: Sequence[Point], share: float) -> Iterator[str]:
@@ -97,33 +92,6 @@ def _differ(values: Sequence[Mapping[_Imposed, Sequence[float]]]) -> bool:
         if max(means_s) > (1.0 + _OFF) * min(means_s):
             return True
     return False
-
-
-def rows_left_out(fits: Sequence[ArmFit]) -> str:
-    """The reasons and files of all rows, if no arm has a usable one: `NotSteady: c1.json, c4.json`; empty if one has."""
-    if any(fit.measurements for fit in fits):
-        return ""
-    by_reason: dict[str, dict[str, int]] = {}
-    for one in (row for fit in fits for row in fit.excluded):
-        files = by_reason.setdefault(one.reason, {})
-        files[one.source] = files.get(one.source, 0) + 1
-    return "; ".join(
-        f"{reason}: {', '.join(f'{rows} rows of {file}' if rows > 1 else file for file, rows in list(files.items())[:_MOST_NAMED])}"
-        + (f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else "")
-        for reason, files in by_reason.items()
-    )
-
-
-def with_usable_rows(profile: Profile, where: str) -> Profile:
-    """The profile, if it has a law of steps; `where` is the name of its file.
-
-    Raises:
-        InputError: no row of it was usable, so that nothing can be predicted.
-    """
-    if profile.steps is None:
-        left_out = rows_left_out(profile.arms) or "it has none"
-        raise InputError(where, f"no row of it is usable ({left_out})", "rows of a steady state")
-    return profile
 
 
 def _places(fit: ArmFit, reason: str) -> str:

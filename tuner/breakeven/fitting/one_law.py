@@ -36,7 +36,7 @@ from breakeven.profile.step_fit import (
     adaptive_tiers,
     nominal_yield,
 )
-from breakeven.profile.step_form import FormError, Gaps, Whereabouts, in_one_block, together
+from breakeven.profile.step_form import FormError, Gaps, Whereabouts, in_one_block
 from breakeven.tiers import Schedule
 
 _POSITIONS = 250.0
@@ -145,13 +145,14 @@ class _Scatter(NamedTuple):
 
     def root(self, sweeps: Sequence[_Sweep]) -> FloatArray:
         """Cholesky factor of the covariance of rows."""
-        places = together([one.places for one in sweeps])
-        rows = np.diag(self.of_rows(_errors(sweeps)) ** 2) + self.block**2 * in_one_block(_blocks(sweeps))
-        return np.asarray(np.linalg.cholesky(self.form.covariance(places, places) + rows), dtype=float)
+        places = np.hstack([one.places for one in sweeps])
+        shared = self.block**2 * in_one_block(np.hstack([one.blocks for one in sweeps]))
+        alike = self.form.covariance(places, places) + shared
+        return np.asarray(np.linalg.cholesky(alike + np.diag(self.of_rows(sweeps) ** 2)), dtype=float)
 
-    def of_rows(self, errors: FloatArray) -> FloatArray:
+    def of_rows(self, sweeps: Sequence[_Sweep]) -> FloatArray:
         """Standard deviation of each row, which states an error of its own."""
-        return np.hypot(self.noise, errors)
+        return np.hypot(self.noise, np.hstack([one.errors for one in sweeps]))
 
 
 def fit_step_law(
@@ -173,18 +174,18 @@ def fit_step_law(
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
     prior = _Prior.of(layout, sweeps, _BENT)
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
-    starts = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
-    bent = _fitted(layout, sweeps, _BENT, starts)
+    begin = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
+    bent = _fitted(layout, sweeps, _BENT, list({one.tobytes(): one for one in begin}.values()))
     # A line with the same costs, not with the costs of another valley: rows of one length determine many costs no better.
-    at = np.arange(layout.size)
-    bends = (at >= layout.departures) | np.isin(at, [ENGINE.index(one) for one in _OF_BENDING])
+    bends = np.arange(layout.size) >= layout.departures
+    bends[[ENGINE.index(one) for one in _OF_BENDING]] = True
     unbent = np.where(bends, _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
     bending, (solved, scatter) = max(
         (_BENT, bent), (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))), key=lambda one: one[1][1].evidence
     )
     prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
-    solved = _solve(layout, prior, sweeps, solved.figures, scatter, _SETTLED)
-    of_rows = scatter.wider * scatter.of_rows(_errors(sweeps))
+    solved = _solve(layout, prior, sweeps, solved, scatter, _SETTLED)
+    of_rows = scatter.wider * scatter.of_rows(sweeps)
     # Costs that rows leave nearly as wide as their prior.
     left = np.sqrt(np.diag(solved.covariance) / np.diag(prior.covariance()))
     return StepLaw(
@@ -192,30 +193,20 @@ def fit_step_law(
         layout.arms,
         tuple(solved.figures.tolist()),
         # Noise and form grow by one factor: the estimates stay and their bounds widen.
-        tuple(map(tuple, (scatter.wider**2 * solved.covariance).tolist())),
+        scatter.wider**2 * solved.covariance,
         math.sqrt(float(of_rows @ of_rows) / of_rows.size),
         max(int(solved.freedom) - _SCATTER_FIGURES, _LEAST_FREEDOM),
         replace(scatter.form, sd=scatter.wider * scatter.form.sd),
         Gaps(
-            tuple(map(tuple, np.array(together([one.places for one in sweeps])).tolist())),
-            tuple((-solved.gaps).tolist()),
-            tuple(map(tuple, solved.slopes.tolist())),
+            np.hstack([one.places for one in sweeps]),
+            tuple((-solved.beside.gaps).tolist()),
+            solved.beside.slopes,
             tuple(of_rows.tolist()),
-            tuple(_blocks(sweeps).tolist()),
+            tuple(np.hstack([one.blocks for one in sweeps]).tolist()),
             scatter.wider * scatter.block if len(_tried_blocks(sweeps)) > 1 else 0.0,
         ),
         tuple(one for one, share in zip(layout.costs_named, left, strict=False) if share > _OF_PRIOR),
     )
-
-
-def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
-    """Errors that rows state, in the order of the sweeps."""
-    return np.concatenate([one.errors for one in sweeps])
-
-
-def _blocks(sweeps: Sequence[_Sweep]) -> FloatArray:
-    """The stretch of time of each row, in the order of the sweeps."""
-    return np.concatenate([one.blocks for one in sweeps])
 
 
 def _tried_blocks(sweeps: Sequence[_Sweep]) -> tuple[float, ...]:
@@ -223,7 +214,7 @@ def _tried_blocks(sweeps: Sequence[_Sweep]) -> tuple[float, ...]:
 
     Of a few pairs the factor could not be told from the noise of all rows.
     """
-    _, rows = np.unique(_blocks(sweeps), return_counts=True)
+    _, rows = np.unique(np.hstack([one.blocks for one in sweeps]), return_counts=True)
     return _BLOCKS if 2 * np.sum(rows[rows > 1]) > np.sum(rows) else (_ROUNDING,)
 
 
@@ -261,7 +252,7 @@ def _fitted(
     for _ in range(_SCATTER_ROUNDS):
         before, scatter = scatter, _likeliest(layout, prior, sweeps, solved, bending)
         prior = prior.departing(layout, scatter.departed)
-        solved = _solve(layout, prior, sweeps, solved.figures, scatter, _ROUGHLY)
+        solved = _solve(layout, prior, sweeps, solved, scatter, _ROUGHLY)
         if abs(scatter.noise / before.noise - 1.0) < _SCATTER_SETTLED:
             break
     return solved, scatter
@@ -287,18 +278,23 @@ def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> Floa
     return np.asarray(even_s / own_s)
 
 
-class _Solved(NamedTuple):
-    """The most probable law, and the degrees of freedom that the rows leave; its cost has priors included, in standard deviations.
+class _Beside(NamedTuple):
+    """The law beside the rows: ln(law/measured) of latencies, and of TTFTs where those were measured, with slopes by the figures."""
 
-    Gaps are ln(law/measured) of each row, slopes are by the figures.
-    """
+    gaps: FloatArray
+    slopes: FloatArray
+    ttft_gaps: FloatArray
+    ttft_slopes: FloatArray
+
+
+class _Solved(NamedTuple):
+    """The most probable law, and the degrees of freedom that the rows leave; its cost has priors included, in standard deviations."""
 
     figures: FloatArray
     covariance: FloatArray
     cost: float
     freedom: float
-    gaps: FloatArray
-    slopes: FloatArray
+    beside: _Beside
 
 
 def _likeliest(
@@ -308,20 +304,21 @@ def _likeliest(
 
     The figures are integrated out around the found ones, so what they follow is not taken for a small noise.
     """
-    gaps = solved.slopes @ (solved.figures - prior.center) - solved.gaps
-    places = together([one.places for one in sweeps])
-    stated = np.diag(_errors(sweeps) ** 2)
+    slopes = solved.beside.slopes
+    gaps = slopes @ (solved.figures - prior.center) - solved.beside.gaps
+    places = np.hstack([one.places for one in sweeps])
+    stated = np.diag(np.hstack([one.errors for one in sweeps]) ** 2)
     noise_squares = np.square(_SCATTERS)
     of_noise = _log_shares(_SCATTERS, _USUAL_NOISE, _NOISE_SPREAD)
     of_form = _log_shares(_FORMS, _USUAL_FORM, _FORM_SPREAD) - math.log(len(_REACHES))
     of_departed = _log_shares(bending.departed, _USUAL_DEPARTURE, _DEPARTURE_SPREAD) - bending.unlikely
-    one_block = in_one_block(_blocks(sweeps))
+    one_block = in_one_block(np.hstack([one.blocks for one in sweeps]))
     blocks = _tried_blocks(sweeps)
     of_blocks = _log_shares(blocks, _USUAL_BLOCK, _BLOCK_SPREAD)
     tried: list[tuple[float, float, float, float]] = []
     likely: list[FloatArray] = []
     for departed, of_size in zip(bending.departed, of_departed, strict=True):
-        of_prior = stated + solved.slopes @ prior.departing(layout, departed).covariance() @ solved.slopes.T
+        of_prior = stated + slopes @ prior.departing(layout, departed).covariance() @ slopes.T
         for block, of_block, reach in (
             (*pair, reach) for pair in zip(blocks, of_blocks, strict=True) for reach in _REACHES
         ):
@@ -359,7 +356,10 @@ class _Prior(NamedTuple):
     @classmethod
     def of(cls, layout: Layout, sweeps: Sequence[_Sweep], bending: _Bending) -> _Prior:
         """The priors of an engine whose lone step was measured, and whose steps bend like this."""
-        lone_s = _lone_step_s(sweeps)
+        # A step at the lowest load, of the arm without speculation where there is one.
+        plain = [one for one in sweeps if not one.arm.k] or list(sweeps)
+        lowest = min(plain, key=lambda one: float(one.loads.inflight.min()))
+        lone_s = float(_mean_steps_s(lowest)[np.argmin(lowest.loads.inflight)])
         position_s = lone_s / _POSITIONS
         # Center and standard deviation of each, in the form that is fitted.
         center = [
@@ -403,13 +403,6 @@ def _departures(sd: float) -> FloatArray:
     return np.asarray(sd**2 * (np.exp(-0.5 * apart**2) + 1e-5 * np.eye(KNOTS)))
 
 
-def _lone_step_s(sweeps: Sequence[_Sweep]) -> float:
-    """Duration of a step at the lowest load, of the arm without speculation where there is one."""
-    plain = [one for one in sweeps if not one.arm.k] or list(sweeps)
-    lowest = min(plain, key=lambda one: float(one.loads.inflight.min()))
-    return float(_mean_steps_s(lowest)[np.argmin(lowest.loads.inflight)])
-
-
 def _mean_steps_s(sweep: _Sweep) -> FloatArray:
     """Mean duration of a request's steps at each load, with what prompts add to them."""
     tier, demand = sweep.loads.demand.tiers[0], sweep.loads.demand
@@ -438,32 +431,44 @@ def _solve(
     layout: Layout,
     prior: _Prior,
     sweeps: Sequence[_Sweep],
-    figures: FloatArray,
+    begin: FloatArray | _Solved,
     scatter: _Scatter,
     settled: float,
 ) -> _Solved:
-    """The most probable figures, their covariance and the rows beside them.
+    """The most probable figures, their covariance and the rows beside them, from figures to begin with.
 
     Levenberg and Marquardt's steps with the law's own derivatives, which are exact but for what the first token's share
     moves; the residuals decide, so an inexact derivative costs a step and no accuracy.
     """
-    root = scatter.root(sweeps)
-    residuals, slopes, rows = _system(layout, prior, sweeps, figures, scatter.noise, root)
+    unscattered = np.linalg.inv(scatter.root(sweeps))
+    ttft_noise = math.hypot(_TTFT, 2.0 * scatter.noise)
+
+    def system(figures: FloatArray, rows: _Beside) -> tuple[FloatArray, FloatArray]:
+        """Residuals of latencies, of TTFTs and of the prior, in standard deviations, and their slopes."""
+        gaps = (unscattered @ rows.gaps, rows.ttft_gaps / ttft_noise, prior.root @ (figures - prior.center))
+        slopes = (unscattered @ rows.slopes, rows.ttft_slopes / ttft_noise, prior.root)
+        return np.concatenate(gaps), np.concatenate(slopes)
+
+    figures = begin.figures if isinstance(begin, _Solved) else begin
+    beside = begin.beside if isinstance(begin, _Solved) else _beside(layout, sweeps, begin)
+    residuals, slopes = system(figures, beside)
     cost, damping = float(residuals @ residuals), 1e-3
     for _ in range(_ROUNDS):
         normal, pull = slopes.T @ slopes, slopes.T @ residuals
         while True:
             step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), pull)
             tried = np.clip(figures - np.clip(step, -1.0, 1.0), -LARGEST_LOGARITHM, LARGEST_LOGARITHM)
-            found = _system(layout, prior, sweeps, tried, scatter.noise, root)
+            rows = _beside(layout, sweeps, tried)
+            found = system(tried, rows)
             next_cost = float(found[0] @ found[0])
-            if next_cost <= cost or damping > 1e6:
+            # Where the slopes themselves promise no more than what is settled, no shorter step will gain it.
+            if next_cost <= cost or damping > 1e6 or step @ pull < _SETTLED * max(cost, 1.0):
                 break
             damping *= 10.0
         if not next_cost <= cost:
             break
         gained = cost - next_cost
-        figures, (residuals, slopes, rows), cost = tried, found, next_cost
+        figures, beside, (residuals, slopes), cost = tried, rows, found, next_cost
         damping = max(damping / 10.0, 1e-9)
         if gained < settled * max(cost, 1.0):
             break
@@ -472,37 +477,19 @@ def _solve(
     covariance = np.asarray(half @ half.T, dtype=float)
     # Where rows contradict each other, rounding may leave a variance below 0.
     covariance += _ROUNDING * np.diag(covariance).max() * np.eye(figures.size)
-    of_rows = slopes[: rows[0].size]
+    of_rows = slopes[: beside.gaps.size]
     used = float(np.trace(covariance @ of_rows.T @ of_rows))
-    return _Solved(figures, covariance, cost, max(of_rows.shape[0] - used, 0.0), *rows)
+    return _Solved(figures, covariance, cost, max(of_rows.shape[0] - used, 0.0), beside)
 
 
-def _system(
-    layout: Layout,
-    prior: _Prior,
-    sweeps: Sequence[_Sweep],
-    figures: FloatArray,
-    noise: float,
-    root: FloatArray,
-) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
-    """Residuals of latencies, of TTFTs and of the prior, in standard deviations, their slopes, and the latencies' own rows."""
-    gaps, slopes, first = [], [], []
-    ttft_noise = math.hypot(_TTFT, 2.0 * noise)
+def _beside(layout: Layout, sweeps: Sequence[_Sweep], figures: FloatArray) -> _Beside:
+    parts = []
     for one in sweeps:
         answers = layout.answers(figures, one.arm.family, one.arm.name, one.loads, one.most)
-        gaps.append(np.log(answers.latency_s / one.latency_s))
-        slopes.append(answers.of_latency)
         known = ~np.isnan(one.ttft_s)
-        if known.any():
-            gap = np.log(answers.ttft_s[known] / one.ttft_s[known]) / ttft_noise
-            first.append((gap, answers.of_ttft[known] / ttft_noise))
-    rows = np.concatenate(gaps), np.concatenate(slopes)
-    whole = [
-        (np.linalg.solve(root, rows[0]), np.linalg.solve(root, rows[1])),
-        *first,
-        (prior.root @ (figures - prior.center), prior.root),
-    ]
-    return np.concatenate([gap for gap, _ in whole]), np.concatenate([slope for _, slope in whole]), rows
+        first = np.log(answers.ttft_s[known] / one.ttft_s[known]), answers.of_ttft[known]
+        parts.append((np.log(answers.latency_s / one.latency_s), answers.of_latency, *first))
+    return _Beside(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _sweep(

@@ -191,7 +191,7 @@ def _refuse_misses(law: StepLaw, rows: Sequence[Observation]) -> None:
 def _left_out_errors(law: StepLaw, rows: Sequence[ArmRows]) -> dict[Arm, float]:
     """Mean relative error at an arm's rows, each predicted from all other rows of all arms."""
     # A factor of more than e to the tenth is as far off as any.
-    errors: FloatArray = np.abs(np.expm1(np.clip(-law.left_out, -10.0, 10.0)))
+    errors: FloatArray = np.abs(np.expm1(np.clip(-law.gaps.left_out(law.form, law.covariance), -10.0, 10.0)))
     parts = np.split(errors, np.cumsum([len(one.rows) for one in rows])[:-1])
     return {one.arm: float(np.mean(part)) for one, part in zip(rows, parts, strict=True)}
 
@@ -266,12 +266,13 @@ class _Compared(NamedTuple):
     Attributes:
         offsets: ln(latency over the mean of the arm's starts), by start.
         errors: standard error of each difference to the start with most rows.
+        drift: of a load that was measured twice in one start: ln(last over first latency), 0 if none was, and its standard error.
         beside: as in `ArmStarts`.
     """
 
     offsets: Mapping[str | None, float]
     errors: Sequence[float]
-    drift: LoadDrift
+    drift: tuple[float, float]
     beside: tuple[float, ...]
 
     @property
@@ -288,13 +289,6 @@ class _Compared(NamedTuple):
         return ArmStarts(
             len(offsets), max(offsets) - min(offsets), max(self.errors, default=0.0), *self.drift, self.beside
         )
-
-
-class LoadDrift(NamedTuple):
-    """A load that was measured twice in one start: ln(last over first latency), 0 if none was, and its standard error."""
-
-    change: float
-    error: float
 
 
 def fit_law_of_starts(arms: Sequence[ArmRows], acceptance: Mapping[str, AcceptanceModel]) -> StepLaw | None:
@@ -360,7 +354,7 @@ def _compared(
     rows: Sequence[Observation],
     gaps: FloatArray,
     noises: FloatArray,
-    drift: LoadDrift,
+    drift: tuple[float, float],
     beside: tuple[float, ...],
 ) -> _Compared:
     """Compare the starts of an arm by how far (ln) its rows lie off the law, beside their noises (ln)."""
@@ -386,9 +380,9 @@ def _compared(
     return _Compared(around, errors, drift, beside)
 
 
-def _drift(rows: Sequence[Observation], noise: float) -> LoadDrift:
+def _drift(rows: Sequence[Observation], noise: float) -> tuple[float, float]:
     """The largest change of a load that one start measured twice or more, in the order in which a sweep measured it."""
-    found = [LoadDrift(0.0, 0.0)]
+    found = [(0.0, 0.0)]
     first: dict[object, Observation] = {}
     # A lone request at other lengths takes another time on the steadiest machine.
     for row in of_one_length(rows):
@@ -400,5 +394,5 @@ def _drift(rows: Sequence[Observation], noise: float) -> LoadDrift:
         if begun is not row:
             # A drift is in the noise of the rows: their own errors show whether it is one.
             error = math.hypot(*(one.point.relative_error or noise for one in (begun, row)))
-            found.append(LoadDrift(math.log(row.latency_s / begun.latency_s), error))
-    return max(found, key=lambda one: abs(one.change))
+            found.append((math.log(row.latency_s / begun.latency_s), error))
+    return max(found, key=lambda one: abs(one[0]))

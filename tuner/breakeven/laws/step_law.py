@@ -205,7 +205,7 @@ class PromptReading(NamedTuple):
     """Time that a prompt adds to a step (s), and its slopes in the order of `READ_BY`."""
 
     prompt_s: FloatArray
-    slopes: tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+    slopes: tuple[FloatArray, ...]
 
 
 READ_BY = ("weights_s", "position_s", "prompt_s", "hidden")
@@ -285,7 +285,8 @@ class Answering(NamedTuple):
     """Mean times of requests, and their sensitivities to the durations of steps.
 
     Attributes:
-        of_decoding: seconds of latency per ln(step) of 0, 1, 2, ... decoding requests, through decoding.
+        numbers: of decoding requests to which the next two refer, shape (numbers,) or (loads, numbers).
+        of_decoding: seconds of latency per ln(step) among so many, through decoding.
         of_first: seconds of TTFT, and so of latency, likewise.
         of_prompts: seconds of latency, and of TTFT, per ln(time that a prompt adds to a step).
         prompt_slopes: slopes of that logarithm in the order of `READ_BY`.
@@ -293,6 +294,7 @@ class Answering(NamedTuple):
     """
 
     served: Served
+    numbers: FloatArray
     of_decoding: FloatArray
     of_first: FloatArray
     of_prompts: tuple[FloatArray, FloatArray]
@@ -323,9 +325,7 @@ class _Chances(NamedTuple):
     @property
     def slope(self) -> FloatArray:
         """Derivative of the mean number by ln(rate)."""
-        return np.asarray(
-            np.maximum((self.away[..., 1:] * np.cumsum(self.alone, axis=-1)).sum(axis=-1), _LEAST)
-        )
+        return np.asarray(np.maximum(np.vecdot(self.away[..., 1:], np.cumsum(self.alone, axis=-1)), _LEAST))
 
 
 class _Ending(NamedTuple):
@@ -364,30 +364,42 @@ class Together(NamedTuple):
         decode_s: decoding of a whole request among 1, 2, ... without the prompts of others.
         readings: reading a prompt among 0, 1, 2, ...
         request_s: outside of steps (s).
+        most: the largest number; a part of those up to it may be left out.
+        saturation_rps: rate (1/s) beyond which the queue grows without end, where steps are full.
     """
 
     steps_s: FloatArray
     decode_s: FloatArray
     readings: PromptReading
     request_s: FloatArray
+    most: int
+    saturation_rps: FloatArray
 
     @classmethod
     def of(cls, costs: CostsOfSteps, demand: Demand, most: int) -> Together:
         """Requests of which at most `most` decode in a step; beyond it they wait."""
-        number = np.arange(most + 1.0)
+        number = _numbers(most + 1)
         wide = CostsOfSteps._make([*(np.asarray(value)[..., None] for value in costs[:-1]), costs.departures])
         tiers = tuple(tier.each(lambda value: np.asarray(value)[..., None]) for tier in demand.tiers)
         spread = Demand(tiers, *(np.asarray(value)[..., None] for value in demand[1:]))
-        steps = _steps(wide, spread, number)
+        steps, read = _steps(wide, spread, number), reading(wide, spread, number)
         return cls(
-            steps.step_s, steps.decode_s[..., 1:], reading(wide, spread, number), np.asarray(costs.request_s)
+            steps.step_s,
+            steps.decode_s[..., 1:],
+            read,
+            np.asarray(costs.request_s),
+            most,
+            np.asarray(1.0 / (steps.decode_s[..., -1] / most + read.prompt_s[..., -1])),
         )
 
-    @property
-    def saturation_rps(self) -> FloatArray:
-        """Rate (1/s) beyond which the queue grows without end, where steps are full."""
-        each_s = self.decode_s[..., -1] / self.decode_s.shape[-1]
-        return np.asarray(1.0 / (each_s + self.readings.prompt_s[..., -1]))
+    def up_to(self, some: int) -> Together:
+        """The same without larger numbers, for rates at which as many are never together."""
+        prompt_s, slopes = self.readings
+        return self._replace(
+            steps_s=self.steps_s[..., : some + 1],
+            decode_s=self.decode_s[..., :some],
+            readings=PromptReading(prompt_s[..., : some + 1], tuple(one[..., : some + 1] for one in slopes)),
+        )
 
     def along(self, rps: FloatArray) -> Answering:
         """An open loop with Poisson arrivals at `rps` (1/s, above 0), and how it answers to the steps; NaN beyond saturation."""
@@ -449,13 +461,14 @@ class Together(NamedTuple):
         first[..., 1:] += before * first[..., 1:]
         through_first = 1.0 - rps * decode_s * (1.0 / decoding - 1.0 / slope)
         reading_s = ttft_s - self.request_s - first.sum(axis=-1)
-        busy_s = (number.chances * self.steps_s)[..., 1:].sum(axis=-1)
+        busy_s = np.vecdot(number.chances[..., 1:], self.steps_s[..., 1:])
         stretch_s = busy_s * q / (1.0 - q) ** 2 + prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
         reading_s = reading_s + (0.5 + prompt_s * rps) * stretch_s
         longer_s = behind_s / left + behind * (2.0 * prompt_s / (1.0 - q**2) ** 2)[..., None]
-        slowed_s = decode_s * q / (1.0 - q) + (of_work * longer_s).sum(axis=-1)
+        slowed_s = decode_s * q / (1.0 - q) + np.vecdot(of_work, longer_s)
         return Answering(
             served,
+            _numbers(number.chances.shape[-1]),
             _from_zero(of_work * (self.decode_s + behind_s)),
             first,
             (through_first * reading_s + slowed_s, reading_s),
@@ -473,8 +486,7 @@ class Together(NamedTuple):
 
     def _behind(self, q: FloatArray) -> FloatArray:
         """Requests that come, while a prompt is read, for each second of it, times the reading of theirs."""
-        most = self.decode_s.shape[-1]
-        return np.asarray(q[..., None] * (1.0 - np.arange(1.0, most + 1.0) / most))
+        return np.asarray(q[..., None] * (1.0 - _numbers(self.decode_s.shape[-1] + 1)[1:] / self.most))
 
     def _chances(self, ending: _Ending, pushed: FloatArray, together: FloatArray) -> _Chances:
         """Distribution of the number that decodes.
@@ -522,7 +534,7 @@ def _numbers(count: int) -> FloatArray:
 
 def _mean(values: FloatArray, number: _Chances) -> FloatArray:
     """A figure of 0, 1, 2, ... on average; beyond the last number it stays what it is there."""
-    return np.asarray((number.chances * values).sum(axis=-1) + number.past * values[..., -1])
+    return np.asarray(np.vecdot(number.chances, values) + number.past * values[..., -1])
 
 
 def _relative(whole: FloatArray, slopes: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
@@ -564,12 +576,13 @@ def closed_loop(costs: CostsOfSteps, demand: Demand, inflight: FloatArray) -> An
     beside = (inflight - 1.0) / (1.0 + each)
     ttft_s = costs.request_s + first_s + prompt_s * (1.0 + beside)
     latency_s = costs.request_s + first_s + steps.decode_s + prompt_s * inflight
-    number = np.arange(np.ceil(others.max()) + 3.0)
+    numbers = np.floor(others)[..., None] + _numbers(3)
     met, among = (
-        np.maximum(1.0 - np.abs(place[..., None] - number), 0.0) for place in (others, 1.0 + others)
+        np.maximum(1.0 - np.abs(place[..., None] - numbers), 0.0) for place in (others, 1.0 + others)
     )
     return Answering(
         Served(latency_s, ttft_s, np.asarray(inflight + 0.0 * latency_s)),
+        numbers,
         steps.decode_s[..., None] * among,
         first_s[..., None] * met,
         (prompt_s * inflight, prompt_s * (1.0 + beside)),

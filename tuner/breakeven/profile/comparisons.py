@@ -237,9 +237,11 @@ def _factors(moved: Curve, still: DoubtsAtRate, part: FloatArray, t: float) -> F
     `part` is the share of the other one's doubts that counts among as many others as the curve is at.
     """
     ends = moved.open_ends[:, 0]
-    apart = moved.loadings_among(ends) - (part[..., None] * still.shared)[..., None, :]
-    own = np.hypot(moved.own_sd(ends), (part * still.own)[..., None])
-    return doubted(t * np.hypot(np.linalg.norm(apart, axis=-1), own))
+    mine, theirs = moved.loadings_among(ends), part[..., None] * still.shared
+    # The squares of their distances, without an array of (rates, ends, sources).
+    apart = np.square(mine).sum(axis=-1) - 2.0 * theirs @ mine.T + np.square(theirs).sum(axis=-1)[..., None]
+    own = np.square(moved.own_sd(ends)) + np.square(part * still.own)[..., None]
+    return doubted(t * np.sqrt(np.maximum(apart, 0.0) + own))
 
 
 def _band_among(judged: Curve, other: Curve, others: float, t: float) -> tuple[FloatArray, FloatArray]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Annotated, Any
@@ -28,6 +28,9 @@ from breakeven.profile.step_curves import step_curve
 from breakeven.profile.step_fit import EngineStarts, StepCostFound, StepLaw
 
 SCHEMA = "breakeven.dev/profile/v1"
+
+_MOST_NAMED = 8
+"""Files that a sentence names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +255,37 @@ def _curve(of: _Itself, arm: Arm, wanted: Conditions) -> Curve:
         # Raises: a schedule, or an arm of another drafter, has no curve before it was measured.
         profile.arm(arm)
     return step_curve(profile.steps, arm, profile.arms, profile.drafters, wanted)
+
+
+def rows_left_out(fits: Sequence[ArmFit]) -> str:
+    """The reasons and files of all rows, if no arm has a usable one: `NotSteady: c1.json, c4.json`; empty if one has."""
+    if any(fit.measurements for fit in fits):
+        return ""
+    by_reason: dict[str, dict[str, int]] = {}
+    for one in (row for fit in fits for row in fit.excluded):
+        files = by_reason.setdefault(one.reason, {})
+        files[one.source] = files.get(one.source, 0) + 1
+    named = {
+        reason: [file if rows == 1 else f"{rows} rows of {file}" for file, rows in files.items()]
+        for reason, files in by_reason.items()
+    }
+    return "; ".join(
+        f"{reason}: {', '.join(files[:_MOST_NAMED])}"
+        + (f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else "")
+        for reason, files in named.items()
+    )
+
+
+def with_usable_rows(profile: Profile, where: str) -> Profile:
+    """The profile, if it has a law of steps; `where` is the name of its file.
+
+    Raises:
+        InputError: no row of it was usable, so that nothing can be predicted.
+    """
+    if profile.steps is None:
+        left_out = rows_left_out(profile.arms) or "it has none"
+        raise InputError(where, f"no row of it is usable ({left_out})", "rows of a steady state")
+    return profile
 
 
 @cache

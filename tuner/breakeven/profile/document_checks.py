@@ -110,13 +110,8 @@ def _check_steps(law: StepLaw, place: str) -> None:
         raise InputError(
             f"{place}.figures", "not those of its arms", f"{size} of at most {LARGEST_LOGARITHM:g}"
         )
-    square = len(law.covariance) == size and all(len(line) == size for line in law.covariance)
-    if (
-        not square
-        or law.dof < 1
-        or not 0.0 < law.noise < 10.0
-        or not _is_covariance(np.array(law.covariance))
-    ):
+    square = law.covariance.shape == (size, size)
+    if not square or law.dof < 1 or not 0.0 < law.noise < 10.0 or not _is_covariance(law.covariance):
         raise InputError(
             f"{place}.covariance", "no covariance", f"a symmetric, positive matrix of {size} by {size}"
         )
@@ -130,10 +125,9 @@ def _check_steps(law: StepLaw, place: str) -> None:
 
 def _beside(one: Gaps, size: int) -> bool:
     rows = len(one.gaps)
-    places = len(one.places) == 4 and all(len(place) == rows for place in one.places)
-    slopes = len(one.slopes) == rows and all(len(line) == size for line in one.slopes)
-    noises = not one.noises or (len(one.noises) == rows and min(one.noises) > 0.0)
-    return rows > 0 and places and slopes and noises and max(map(abs, one.gaps)) <= LARGEST_MISS
+    places, slopes = one.places.shape == (4, rows), one.slopes.shape == (rows, size)
+    stated = len(one.noises) == len(one.blocks) == rows > 0 and min(one.noises) > 0.0
+    return places and slopes and stated and max(map(abs, one.gaps)) <= LARGEST_MISS
 
 
 def _is_covariance(matrix: FloatArray) -> bool:

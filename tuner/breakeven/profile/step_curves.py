@@ -33,6 +33,9 @@ than a thousandth."""
 _BATCH = 1024
 """Largest number of requests in a step; the engine's own limit is not known here."""
 
+_FEW, _NEVER = 256, 1e-18
+"""Requests of which more are never together at most rates, and the share of a TTFT that has no effect."""
+
 _LEAST_S = 1e-9
 
 _FIRST_TOKEN = 0.05
@@ -82,16 +85,21 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     same = _repeated(demand, 1)
     together = Together.of(costs, same, _BATCH)
     lasting_rps = together.saturation_rps.item()
-    found = together.along(_SHARES * lasting_rps)
-    served, others = found.served, found.served.inflight
-    answers = layout.answered(figures, arm.family, arm.name, same, found)
+    rates = _SHARES * lasting_rps
+    few = together.up_to(_FEW).along(rates)
+    answers = layout.answered(figures, arm.family, arm.name, same, few)
+    if (more := few.of_first[:, -1] > _NEVER * answers.ttft_s).any():
+        of_more = layout.answered(figures, arm.family, arm.name, same, together.along(rates[more]))
+        for known, exact in zip(answers, of_more, strict=True):
+            known[more] = exact
+    others = rates * answers.latency_s
     departed = law.departures(arm, Whereabouts.of(arm, others, demand.prompt_tokens, demand.output_tokens))
     raised = np.exp(departed.mean)
-    sources = (answers.of_latency + departed.pulled) @ np.linalg.cholesky(np.array(law.covariance))
+    sources = (answers.of_latency + departed.pulled) @ np.linalg.cholesky(law.covariance)
     # An error of E moves the number of decoding steps, and so the part of latency after the first token.
     of_e = error_of_e * (1.0 - answers.ttft_s / answers.latency_s)
     # Others in flight never make a request faster, although noise may make it look so.
-    latency_s = np.maximum.accumulate(served.latency_s * raised)
+    latency_s = np.maximum.accumulate(answers.latency_s * raised)
     # Lengths of two runs are never quite the same: the law converts rates that rows carried.
     moved = 1.0
     if asked.measured is not None:
@@ -119,7 +127,7 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     )
     beside = [own] if own is not None else _neighbours(arm, arms)
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.
-    ttft_s = np.maximum.accumulate(served.ttft_s * raised)
+    ttft_s = np.maximum.accumulate(answers.ttft_s * raised)
     return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from breakeven.laws.step_law import (
     departure_shares,
     step_sensitivities,
 )
-from breakeven.profile.step_form import Departures, FormError, Gaps, Whereabouts
+from breakeven.profile.step_form import Departures, FormError, Gaps, Matrix, Whereabouts
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
 
@@ -210,19 +210,20 @@ class Layout:
         The demand has shape (loads,), or (1,) where all loads ask for the same.
         """
         costs = self.costs(figures, family, arm)
-        number = np.arange(float(found.of_first.shape[-1]))
-        step, hats = _step_slopes(costs, demand, number)
+        step, hats = _step_slopes(costs, demand, found.numbers)
         loads, at, level = found.of_first.shape[0], self.drafting(family), self.level(arm)
         first, decoding = np.zeros((loads, self.size)), np.zeros((loads, self.size))
         for weights, into in ((found.of_first, first), (found.of_decoding, decoding)):
             one_demand = step.shape[1] == 1
-            by_cost = weights @ step[:, 0].T if one_demand else np.einsum("lj,clj->lc", weights, step)
+            by_cost = weights @ step[:, 0].T if one_demand else np.vecdot(weights, step).T
             into[:, :_OF_ENGINE] = by_cost[:, :_OF_ENGINE]
             if at is not None:
                 into[:, at : at + len(DRAFTING)] = by_cost[:, _OF_ENGINE:]
             if level is not None:
                 into[:, level] = weights.sum(axis=-1)
-            into[:, self.departures :] = weights @ hats
+            into[:, self.departures :] = (
+                weights @ hats if hats.ndim == 2 else np.einsum("lj,ljk->lk", weights, hats)
+            )
         request = ENGINE.index("request_s")
         first[:, request] = np.exp(figures[request])
         whole = decoding + found.through_first[:, None] * first
@@ -241,15 +242,18 @@ class Layout:
 
 
 def _of(demand: Demand, here: FloatArray) -> Demand:
+    """The demand of some loads; of a figure that all of them share one value, so that steps are calculated once."""
+
     def pick(value: FloatArray) -> FloatArray:
-        return np.asarray(value)[here] if np.ndim(value) else np.full(int(np.sum(here)), float(value))
+        found = np.asarray(value)[here] if np.ndim(value) else np.full(1, float(value))
+        return found[:1] if (found == found[0]).all() else found
 
     tiers = tuple(tier.each(pick) for tier in demand.tiers)
     return Demand(tiers, *(pick(value) for value in demand[1:]))
 
 
 def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sensitivities of the steps, shape (costs, loads, numbers), and of the departures, shape (numbers, knots).
+    """Sensitivities of the steps, shape (costs, loads, numbers), and of the departures, shape (*number.shape, knots).
 
     The sensitivities to departures are of the first load, because all loads of an arm have the same draft length.
     """
@@ -262,10 +266,7 @@ def _step_slopes(costs: CostsOfSteps, demand: Demand, number: FloatArray) -> tup
         step = np.where(reached, one, step) if step.size else one
         positions = np.where(reached, number * float(tier.positions[0]), positions)
     first, share = departure_shares(positions, KNOTS)
-    hats = np.zeros((number.size, KNOTS))
-    hats[np.arange(number.size), first] = 1.0 - share
-    hats[np.arange(number.size), first + 1] += share
-    return step, hats
+    return step, np.maximum(1.0 - np.abs((first + share)[..., None] - np.arange(KNOTS)), 0.0)
 
 
 class StepCostFound(NamedTuple):
@@ -385,7 +386,7 @@ class StepLaw:
     families: tuple[str, ...]
     arms: tuple[str, ...]
     figures: tuple[float, ...]
-    covariance: tuple[tuple[float, ...], ...]
+    covariance: Matrix = field(compare=False)
     noise: float
     dof: int
     form: FormError
@@ -404,7 +405,7 @@ class StepLaw:
 
     def departures(self, arm: Arm, wanted: Whereabouts) -> Departures:
         """Departures of the engine from the law at loads of an arm, measured or not."""
-        found = self.gaps.departures(self.form, self.noise, wanted)
+        found = self.gaps.departures(self.form, wanted)
         if arm.name in self.arms:
             return found
         return found._replace(sd=np.hypot(found.sd, LEVEL))
@@ -424,11 +425,6 @@ class StepLaw:
         return max(self.gaps.block_sd, self.starts.minutes_sd)
 
     @property
-    def left_out(self) -> FloatArray:
-        """ln(measured over predicted) of each row, if it is predicted from all others; to first order, shape (rows,)."""
-        return self.gaps.left_out(self.form, self.noise, np.array(self.covariance))
-
-    @property
     def start_findings(self) -> tuple[StartFinding, ...]:
         """Significant differences between starts and drifts of the machine, by arm."""
         pairs = zip(self.arms, self.starts.arms, strict=False)
@@ -438,7 +434,7 @@ class StepLaw:
         """Every cost with its two-sided bounds, first of the engine, then of each drafter."""
         t = t_quantile(confidence, self.dof)
         names = self.layout.costs_named
-        spread = np.sqrt(np.diag(np.array(self.covariance)))[: len(names)] * min(t, _NORMAL_T)
+        spread = np.sqrt(np.diag(self.covariance))[: len(names)] * min(t, _NORMAL_T)
         middle = np.array(self.figures)[: len(names)]
         found = []
         for at, name in enumerate(names):

@@ -7,12 +7,13 @@ its standard deviation widens the bounds. It is a Gaussian process over logarith
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import GetPydanticSchema
+from pydantic_core import core_schema
 
 from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray
@@ -25,6 +26,24 @@ DRAFT_REACH = 1.2
 
 SCHEDULE_APART = 5.0
 """Distance of a schedule from all draft lengths, because it mixes them."""
+
+
+def _matrix(rows: Sequence[Sequence[float]]) -> FloatArray:
+    """The rows of a file as one array, a fifth of their size; empty if they are not equally long."""
+    return np.array(rows if len({len(row) for row in rows}) == 1 else [[]], dtype=float)
+
+
+Matrix = Annotated[
+    FloatArray,
+    GetPydanticSchema(
+        lambda _, handler: core_schema.no_info_after_validator_function(
+            _matrix,
+            handler.generate_schema(tuple[tuple[float, ...], ...]),
+            serialization=core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist),
+        )
+    ),
+]
+"""An array that a file holds as rows of numbers. Values that hold one are compared by their other fields, which it follows from."""
 
 
 class Whereabouts(NamedTuple):
@@ -63,8 +82,8 @@ class FormError:
     sd: float
     reach: float
 
-    def covariance(self, left: Whereabouts, right: Whereabouts) -> FloatArray:
-        """Covariance between departures at n and at m places, shape (n, m)."""
+    def covariance(self, left: Iterable[FloatArray], right: Iterable[FloatArray]) -> FloatArray:
+        """Covariance between departures at n and at m places, as `Whereabouts` or its rows; shape (n, m)."""
         reaches = (DRAFT_REACH, self.reach, LENGTHS_REACH, LENGTHS_REACH)
         apart = sum(
             (np.subtract.outer(a, b) / reach) ** 2 for a, b, reach in zip(left, right, reaches, strict=True)
@@ -96,46 +115,41 @@ class Gaps:
     """The rows of all arms beside the law.
 
     Attributes:
-        places: draft, load, prompt and output of each row, as in `Whereabouts`.
+        places: draft, load, prompt and output of each row, as in `Whereabouts`, shape (4, rows).
         gaps: ln(measured over law) of each.
         slopes: d ln(law)/d(figure) of each, shape (rows, figures).
-        noises: standard deviation (ln) of each; none in profiles that were fitted as if rows were all as certain.
+        noises: standard deviation (ln) of each.
         blocks: the stretch of time of each, whose windows share a factor; a row alone has one of its own.
         block_sd: standard deviation (ln) of that factor.
     """
 
-    places: tuple[tuple[float, ...], ...]
+    places: Matrix = field(compare=False)
     gaps: tuple[float, ...]
-    slopes: tuple[tuple[float, ...], ...]
-    noises: tuple[float, ...] = ()
-    blocks: tuple[float, ...] = ()
-    block_sd: float = 0.0
+    slopes: Matrix = field(compare=False)
+    noises: tuple[float, ...]
+    blocks: tuple[float, ...]
+    block_sd: float
 
-    @cached_property
-    def _at(self) -> Whereabouts:
-        return Whereabouts(*np.array(self.places))
-
-    def departures(self, form: FormError, noise: float, wanted: Whereabouts) -> Departures:
-        """The departures at other places; `noise` is the standard deviation of one row (ln), if rows have none of their own."""
-        across = form.covariance(wanted, self._at)
-        scattered = self._scattered(form, noise)
-        weights = np.linalg.solve(scattered, across.T).T
+    def departures(self, form: FormError, wanted: Whereabouts) -> Departures:
+        """The departures at other places."""
+        across = form.covariance(wanted, self.places)
+        weights = np.linalg.solve(self._scattered(form), across.T).T
         left = form.sd**2 - np.sum(weights * across, axis=-1)
         return Departures(
-            weights @ np.array(self.gaps), -weights @ np.array(self.slopes), np.sqrt(np.maximum(left, 0.0))
+            weights @ np.array(self.gaps), -weights @ self.slopes, np.sqrt(np.maximum(left, 0.0))
         )
 
-    def _scattered(self, form: FormError, noise: float) -> FloatArray:
-        own = np.square(self.noises or [noise] * len(self.gaps))
-        blocks = np.array(self.blocks or [np.nan] * len(self.gaps))
-        shared = self.block_sd**2 * in_one_block(blocks)
-        return np.asarray(form.covariance(self._at, self._at) + np.diag(own) + shared)
+    def _scattered(self, form: FormError) -> FloatArray:
+        shared = self.block_sd**2 * in_one_block(np.array(self.blocks))
+        return np.asarray(
+            form.covariance(self.places, self.places) + np.diag(np.square(self.noises)) + shared
+        )
 
-    def left_out(self, form: FormError, noise: float, covariance: FloatArray) -> FloatArray:
-        """Gap of each row to what all others predict for it, shape (rows,), with the covariance of the law's figures."""
+    def left_out(self, form: FormError, covariance: FloatArray) -> FloatArray:
+        """Gap of each row to what all others predict for it, to first order, shape (rows,), with the covariance of the law's figures."""
         # For a normal model each left-out gap is (K^-1 y)/diag(K^-1), with K the covariance of rows before any was seen.
-        inverse = np.linalg.inv(self._scattered(form, noise))
-        slopes = inverse @ np.array(self.slopes)
+        inverse = np.linalg.inv(self._scattered(form))
+        slopes = inverse @ self.slopes
         own = np.diag(inverse) - np.sum((slopes @ covariance) * slopes, axis=-1)
         return np.asarray(inverse @ np.array(self.gaps) / np.maximum(own, 1e-3 * np.diag(inverse)))
 
@@ -143,8 +157,3 @@ class Gaps:
 def in_one_block(blocks: FloatArray) -> FloatArray:
     """1 where two rows stand in one stretch of time, else 0; shape (rows, rows)."""
     return np.asarray(np.equal.outer(blocks, blocks), dtype=float)
-
-
-def together(places: Sequence[Whereabouts]) -> Whereabouts:
-    """The places of several arms, one after another."""
-    return Whereabouts(*(np.concatenate(column) for column in zip(*places, strict=True)))

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import file_text
@@ -17,7 +15,6 @@ from breakeven.points import table
 from breakeven.points.point import ENGINE, SETTING, Origin, Point
 from breakeven.readers import foreign
 from breakeven.readers.foreign import Document
-from breakeven.yaml_intake import yaml_documents
 
 _BY_HAND = "a points file: method,k,concurrency,mean_latency_s,achieved_rps,output_tokens"
 
@@ -244,6 +241,10 @@ def is_yaml(text: str) -> bool:
 
 
 def _yaml_documents(text: str, source: str) -> Iterator[Document]:
+    import yaml  # noqa: PLC0415  a table needs none of it
+
+    from breakeven.yaml_intake import yaml_documents  # noqa: PLC0415
+
     if len(text) > _MOST_YAML:
         raise InputError(
             source, f"{len(text)} characters of YAML", f"at most {_MOST_YAML}; JSON may be larger"
