@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 SCHEDULE = "schedule"
 """The word in place of the draft length in the name of an arm whose draft length follows the batch size."""
@@ -62,8 +62,11 @@ class Arm:
 NO_SPECULATION = Arm("none", 0)
 
 
+@lru_cache(maxsize=4096)
 def arm_drafting(method: str, k: int, candidate: str | None, schedule: str | None) -> Arm:
     """The arm of a method that drafts k tokens at most, by a table as text or the word for adaptive verification, or always k.
+
+    Equal arms are one object: a thousand profiles name few.
 
     Raises:
         ValueError: such an arm cannot be.

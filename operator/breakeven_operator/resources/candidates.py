@@ -337,7 +337,7 @@ class SpeculativeMethod(Model):
 
     def arms(self) -> tuple[Arm, ...]:
         """Its arms with one draft length each, by draft length."""
-        return tuple(Arm(self.method, k, self.name) for k in sorted(self.draft_lengths))
+        return tuple(arm_drafting(self.method, k, self.name, None) for k in sorted(self.draft_lengths))
 
     @property
     def scheduled(self) -> bool:
