@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from breakeven.planning.roll_experiment import Witness
+from breakeven.reasons import Witness
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.reconcile.roll_failures import (
     FailureFinding,

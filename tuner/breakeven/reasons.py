@@ -18,6 +18,14 @@ PAYS = {
 """Phrases for the verdicts that name no load."""
 
 
+class Witness(StrEnum):
+    """Comparison that a measured speedup rests on."""
+
+    SIDE_BY_SIDE = "SideBySide"
+    BEFORE_AFTER = "BeforeAfter"
+    BOTH = "Both"
+
+
 class Reason(StrEnum):
     """A reason word; `meaning` says in one line what it stands for."""
 

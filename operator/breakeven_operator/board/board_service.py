@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven.profile import Profile
+from breakeven.errors import BreakevenError
+from breakeven.planning.what_it_takes import would_pay
+from breakeven.profile import Conditions, Profile
 from breakeven.reporting.lines import ArmCurve
 from breakeven_operator.board.board_rows import ServiceRow, row_of, view_of
 from breakeven_operator.board.curve_drawing import (
@@ -22,8 +24,9 @@ from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.plugin.alert_course import alert_states
-from breakeven_operator.plugin.explanation import changes, needed, why, words, worths
+from breakeven_operator.plugin.explanation import changes, losing, needed, why, words, worths
 from breakeven_operator.plugin.service_table import measuring, speedups
+from breakeven_operator.plugin.service_view import ServiceView
 from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.objectivestatus import ObjectiveStatus
@@ -118,7 +121,7 @@ def service_page(
     return ServicePage(
         row=row,
         why=tuple(why(view)),
-        changes=(*changes(view), *(needed(view, laws[1]) if laws is not None else ())),
+        changes=(*changes(view), *(_needed(view, laws[1]) if laws is not None else ())),
         words=tuple(words(view)),
         curves=_curves(laws[0], curves, trail, service) if laws is not None and curves else None,
         latencies=_latencies(service),
@@ -129,6 +132,20 @@ def service_page(
         what_if=answered_form(laws[1], service, asked) if laws is not None else None,
         first_answer=first.sentence if first is not None and row.first else "",
     )
+
+
+def _needed(view: ServiceView, profile: Profile) -> Sequence[str]:
+    question = losing(view)
+    arm = next(
+        (fit.arm for fit in profile.arms if question is not None and fit.arm.name == question[0]), None
+    )
+    if question is None or arm is None:
+        return ()
+    try:
+        return needed(view, would_pay(profile, arm, question[1], Conditions(tokens_per_step=question[2])))
+    except BreakevenError:
+        # A law that does not know these figures says nothing of others.
+        return ()
 
 
 def _curves(

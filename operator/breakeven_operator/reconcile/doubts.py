@@ -15,7 +15,8 @@ from typing import NamedTuple
 from breakeven.arm import Arm
 from breakeven.deciding import Decision
 from breakeven.errors import BreakevenError
-from breakeven.planning.observed_load import LiveAcceptance, Load, sampling_error
+from breakeven.planning.decision_memory import LiveAcceptance
+from breakeven.planning.observed_load import Load, sampling_error
 from breakeven.profile import ArmFit, Conditions, Profile
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.reconcile.barred_arms import suspected, suspicion_of

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from breakeven.planning.learned_laws import Evidence
+from breakeven.planning.decision_memory import Evidence
 from breakeven_operator.resources.base import (
     ATOMIC,
     LEARNED,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.planning.roll_experiment import Witness
 from breakeven.readers.prometheus import Samples, TimedValue
+from breakeven.reasons import Witness
 from breakeven.serving.engine_series import EngineSeries
 from breakeven_operator.reconcile.fleet_query import STAT
 from breakeven_operator.reconcile.roll_failures import (

@@ -112,6 +112,7 @@ class PredictResult(JsonResult):
     saturated: bool
     extrapolated: bool
     basis: str
+    would_pay: dict[str, str] | None = _IF_GIVEN
 
 
 class _QuantileFigures(JsonResult):
