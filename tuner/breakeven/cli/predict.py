@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from breakeven.cli.output import confidence_option, echo_result, json_option
+from breakeven.cli.output import confidence_option, document, echo_result, json_option
 from breakeven.cli.parameters import MeasuredDrafts, Number, read_draft_length
 from breakeven.cli.profile_options import (
     arm_in,
@@ -23,6 +23,12 @@ from breakeven.errors import InputError
 if TYPE_CHECKING:
     from breakeven.arm import Arm
     from breakeven.profile import Prediction
+
+FIELDS = {
+    "": "confidence latency_s latency_ci_s ttft_s ttft_ci_s tpot_s tpot_ci_s quantile means inflight utilisation saturated "
+    "extrapolated basis would_pay?"
+}
+"""Fields of `--json`."""
 
 
 @click.command("predict", short_help="Latency of one arm at one load.")
@@ -108,10 +114,8 @@ def command(
     if lengths := compared_text(profile.arms, conditions):
         where += f" and {lengths}"
     if as_json:
-        from breakeven.cli.results import PredictResult
-
         given = {"confidence": confidence, "quantile": quantile, "extrapolated": doubtful, "would_pay": texts}
-        echo_result(PredictResult.of(found, **given))
+        echo_result(document(FIELDS, found, **given))
         return
     if found.saturated:
         saturation = figure(profile.curve(arm, conditions).saturation_rps)
