@@ -11,7 +11,7 @@ from rich.console import Console
 from breakeven.phrases import change_text, counted, spoken
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
-from breakeven_operator.reconcile.formatting import PAST_MARK
+from breakeven_operator.reconcile.status_report import PAST_MARK
 from demo.record import PhaseResult, Record, ServiceRecord, Speedup
 from demo.story import Story
 

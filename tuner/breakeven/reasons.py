@@ -17,6 +17,9 @@ PAYS = {
 }
 """Phrases for the verdicts that name no load."""
 
+SIDES = {"below": "until", "above": "from"}
+"""Words before the break-even of the others."""
+
 
 class Witness(StrEnum):
     """Comparison that a measured speedup rests on."""

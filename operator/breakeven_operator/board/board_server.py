@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
-from breakeven.phrases import spoken
+from breakeven.phrases import column, spoken
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve, arm_curves
 from breakeven.reporting.theme import DARK, LIGHT, Theme
@@ -34,7 +34,6 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.ports import Clock
 from breakeven_operator.printable import one_line
-from breakeven_operator.reconcile.formatting import figure
 from breakeven_operator.reconcile.worth import bounded_text, time_text
 
 if TYPE_CHECKING:
@@ -415,7 +414,7 @@ def _environment() -> jinja2.Environment:
         finalize=_shown,
     )
     environment.filters |= {
-        "figure": figure,
+        "figure": column,
         "bounded": bounded_text,
         "duration": time_text,
         "spoken": spoken,

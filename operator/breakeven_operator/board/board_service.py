@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from breakeven.errors import BreakevenError
+from breakeven.phrases import column, ratio_column
 from breakeven.planning.what_it_takes import would_pay
 from breakeven.profile import Conditions, Profile
 from breakeven.reporting.lines import ArmCurve
@@ -27,7 +28,6 @@ from breakeven_operator.plugin.alert_course import alert_states
 from breakeven_operator.plugin.explanation import changes, losing, needed, why, words, worths
 from breakeven_operator.plugin.service_table import measuring, speedups
 from breakeven_operator.plugin.service_view import ServiceView
-from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.objectivestatus import ObjectiveStatus
 
@@ -165,14 +165,14 @@ def _latencies(service: SpeculativeService) -> Sequence[Sequence[str]]:
     decision, model = service.status.decision, service.status.model
     if decision is None or decision.observed_latency_seconds is None:
         return ()
-    promised = figure(decision.predicted_latency_seconds, "s")
-    rows = [("mean latency of a request", figure(decision.observed_latency_seconds, "s"), promised)]
+    promised = column(decision.predicted_latency_seconds, "s")
+    rows = [("mean latency of a request", column(decision.observed_latency_seconds, "s"), promised)]
     if model is not None:
-        over = ratio(model.latency_ratio, (model.latency_ratio_lower, model.latency_ratio_upper))
-        own = ratio(1.0, (model.predicted_lower, model.predicted_upper))
+        over = ratio_column(model.latency_ratio, (model.latency_ratio_lower, model.latency_ratio_upper))
+        own = ratio_column(1.0, (model.predicted_lower, model.predicted_upper))
         rows.append(("measured over predicted, median of the last windows", over, own))
         rows += [
-            (f"the same, {text}", ratio(value, None), "1.00")
+            (f"the same, {text}", ratio_column(value, None), "1.00")
             for text, value in (
                 ("time to first token", model.ttft_ratio),
                 ("time per output token", model.tpot_ratio),
@@ -185,9 +185,11 @@ def _latencies(service: SpeculativeService) -> Sequence[Sequence[str]]:
 def _objective(one: ObjectiveStatus) -> Sequence[str]:
     return (
         str(one.figure),
-        ratio(one.p95_seconds, (one.p95_lower_seconds, one.p95_upper_seconds)),
-        ratio(one.predicted_p95_seconds, (one.predicted_p95_lower_seconds, one.predicted_p95_upper_seconds)),
-        figure(one.limit_seconds),
+        ratio_column(one.p95_seconds, (one.p95_lower_seconds, one.p95_upper_seconds)),
+        ratio_column(
+            one.predicted_p95_seconds, (one.predicted_p95_lower_seconds, one.predicted_p95_upper_seconds)
+        ),
+        column(one.limit_seconds),
         str(one.finding or "-"),
     )
 

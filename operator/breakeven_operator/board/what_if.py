@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.laws.acceptance_numbers import tokens_per_step_iid
+from breakeven.phrases import column, ratio_column
 from breakeven.planning.capacity import replicas_for
 from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.profile import Conditions, LoadPoint, Profile
-from breakeven_operator.reconcile.formatting import figure, ratio
 from breakeven_operator.reconcile.questions import policy_of
 from breakeven_operator.reconcile.steps import RollCost
 from breakeven_operator.resources import SpeculativeService
@@ -181,10 +181,12 @@ def _supposed_arm(one: ArmEvaluation, asked: Supposition, *, best: bool) -> Supp
         best=best,
         latency="-"
         if prediction.latency_s is None
-        else f"{ratio(prediction.latency_s, prediction.latency_ci_s)} s",
-        speedup=ratio(against.speedup, against.speedup_ci) if compared and against is not None else "-",
+        else f"{ratio_column(prediction.latency_s, prediction.latency_ci_s)} s",
+        speedup=ratio_column(against.speedup, against.speedup_ci)
+        if compared and against is not None
+        else "-",
         utilisation=f"{100.0 * one.utilisation:.0f} %",
-        capacity=figure(room.rps, "rps") if room is not None else "-",
+        capacity=column(room.rps, "rps") if room is not None else "-",
         replicas=str(replicas_for(asked.rps, lower)) if lower else "-",
         remark="; ".join(filter(None, remarks)) or ("no speculation" if one.arm == NO_SPECULATION else "-"),
     )

@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from breakeven.phrases import figure, saved_text, spoken, through
-from breakeven.reasons import PAYS, Reason
+from breakeven.phrases import figure, pays_text, saved_text, spoken
+from breakeven.reasons import PAYS, SIDES, Reason
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.plugin.service_table import doubts, last_roll, measuring, operator_gone
 from breakeven_operator.plugin.service_view import (
@@ -111,15 +111,15 @@ def changes(service: ServiceView) -> Iterator[str]:
             f"updatePolicy.pinnedArm asks for {spoken(pinned)}, whatever the figures say: "
             f"`kubectl breakeven pin {service.name} --none` lets them decide."
         )
-    arm, verdict = decision.get("comparedArm"), decision.get("verdict")
+    arm, verdict = decision.get("comparedArm"), str(decision.get("verdict")).lower()
     edge, load = number_of(decision, "breakEvenRps"), number_of(decision, "loadRps")
-    if arm and edge is not None and load is not None and verdict in {"Below", "Above"}:
-        side = "below" if verdict == "Below" else "above"
+    if arm and edge is not None and load is not None and verdict in SIDES:
+        ends = (number_of(decision, "breakEvenLowerRps"), number_of(decision, "breakEvenUpperRps"))
+        known = None if ends == (None, None) else ends
         yield (
-            f"The load: {arm} pays {side} {figure(edge)} rps per replica{_bounds(decision, 'breakEven', 'Rps')}; "
-            f"it is {figure(load)} rps now."
+            f"The load: {arm} {pays_text(SIDES[verdict], edge, known, 'rps per replica')}; it is {figure(load)} rps now."
         )
-    elif arm and (phrase := PAYS.get(str(verdict).lower())):
+    elif arm and (phrase := PAYS.get(verdict)):
         yield f"Not the load: {arm} {phrase}."
     considered, saving = decision.get("consideredArm"), number_of(decision, "savingPercent")
     if considered and saving is not None and not pinned:
@@ -135,11 +135,6 @@ def worths(service: ServiceView) -> Iterator[str]:
     for one in str(service.part("savings").get("message") or "").split("; "):
         if said := sentence(one):
             yield said[0].upper() + said[1:]
-
-
-def _bounds(part: Json, stem: str, unit: str = "") -> str:
-    value, low, high = (number_of(part, f"{stem}{end}{unit}") for end in ("", "Lower", "Upper"))
-    return f" ({through(value, low, high)})" if value is not None and not low is high is None else ""
 
 
 def waits(service: ServiceView, now: datetime) -> Iterator[str]:

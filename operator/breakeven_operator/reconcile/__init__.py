@@ -14,5 +14,5 @@ under_way, steps, rollout, annotation_owner  a change from intent to its last re
 roll_metrics, roll_evidence, roll_failures  what a roll is measured by, and the word for it
 scaling, worth                     what is said beside the arm: replicas and profit
 action_plan                        the actions that follow from a cycle, events, the line of the log, writes worth making
-status_report, conditions, formatting  the status
+status_report, conditions    the status
 """

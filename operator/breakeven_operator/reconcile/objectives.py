@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from breakeven.estimate import Estimate
-from breakeven.phrases import figure, latency_text
+from breakeven.phrases import between, figure, latency_text
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.profile import Bounds
 from breakeven.reasons import Reason
@@ -208,11 +208,7 @@ def _sentence(one: ObjectiveStatus) -> str:
 
 
 def _between(lower_s: float | None, upper_s: float | None) -> str:
-    if lower_s is None:
-        return ""
-    return (
-        f" ({_time(lower_s)} to {_time(upper_s)})" if upper_s is not None else f" (at least {_time(lower_s)})"
-    )
+    return "" if lower_s is None else f" ({between(lower_s, upper_s, latency_text)})"
 
 
 def _time(seconds: float | None) -> str:

@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
+from breakeven.estimate import Estimate
 from breakeven.laws.latency import BURSTY
-from breakeven.phrases import spoken
+from breakeven.phrases import column, ratio_column, spoken
 from breakeven.planning.wording import figures_text
 from breakeven.profile import Comparison, Profile
+from breakeven.reasons import SIDES
 from breakeven.serving.causes import Finding, ModelSnapshot
 from breakeven.serving.counted_window import Arrivals
 from breakeven.serving.diagnosis import diagnose
@@ -27,14 +29,6 @@ from breakeven_operator.reconcile.conditions import (
     merge,
 )
 from breakeven_operator.reconcile.doubts import MADE_UP_TEXT, doubt_aspects, survival
-from breakeven_operator.reconcile.formatting import (
-    FORMER_MARK,
-    PAST_MARK,
-    break_even,
-    figure,
-    pays_until,
-    speedup,
-)
 from breakeven_operator.reconcile.gates import scaled_time
 from breakeven_operator.reconcile.live_metrics import Live
 from breakeven_operator.reconcile.model_account import (
@@ -72,6 +66,12 @@ from breakeven_operator.resources.targetstatus import (
     Target,
 )
 from breakeven_operator.workloads.running_arm import pods_by_arm
+
+PAST_MARK = " (past)"
+"""End of PAYS while the figures are of a past."""
+
+FORMER_MARK = " (old)"
+"""End of PAYS while the figures are of a profile that is not in force any more."""
 
 
 def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeServiceStatus:
@@ -223,8 +223,8 @@ def _profitable(cycle: CycleFacts) -> Aspect:
     if decision is None or comparison is None or decision.subject is None:
         return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
     message = figures_text(decision)
-    if comparison.break_even_rps is None:
-        message += f"; {pays_until(comparison)}"
+    if not comparison.break_even:
+        message += f"; {comparison.pays}"
     if verdict.basis is Basis.PAST:
         message = f"by the target's own past, and nothing is measured yet: {message}"
         return Aspect(PROFITABLE, pays_now(verdict), str(ClusterReason.NO_PROFILE), message)
@@ -364,12 +364,42 @@ def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         pays={True: "Yes", False: "No", None: "?"}[pays_now(verdict)] + marked,
         speedup=speedup(comparison, overruling(verdict)),
         break_even=break_even(comparison or _calibrated(cycle)),
-        load=figure(figures.rps, "rps") if figures is not None else "-",
+        load=column(figures.rps, "rps") if figures is not None else "-",
         recommended=verdict.arm.name
         if verdict.arm is not None and cycle.calibrated.entry is not None
         else "-",
         reason=reason[:128],
     )
+
+
+def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
+    """The column SPEEDUP: the figure that PAYS goes by, or that there is no ratio because one of the two is saturated.
+
+    A `measured` speedup overrules the profile's.
+    """
+    if measured is not None:
+        return f"{ratio_column(measured.value, measured.bounds)} measured"
+    if comparison is None:
+        return "-"
+    if comparison.speedup == 0 and comparison.speedup_ci is None:
+        return "saturated"
+    return ratio_column(comparison.speedup, comparison.speedup_ci)
+
+
+def break_even(comparison: Comparison | None, *, bounded: bool = False) -> str:
+    """The column BREAK-EVEN: a load, with bounds such as `8.7 [8.1,9.4] rps` if they are asked for, or why there is none."""
+    if comparison is None:
+        return "-"
+    if comparison.break_even_rps is None and comparison.break_even_beyond_range:
+        return "beyond measured"
+    verdict = str(comparison.verdict).lower()
+    # Bounds beside it say themselves how uncertain it is.
+    if verdict in SIDES or (bounded and comparison.break_even_rps is not None):
+        ends = comparison.break_even_ci_rps if bounded else None
+        bounds = f" [{','.join(map(column, ends))}]" if ends not in {None, (None, None)} else ""
+        shown = column(comparison.break_even_rps, f"{bounds} rps".strip())
+        return f"above {shown}" if verdict == "above" and shown != "-" else shown
+    return verdict
 
 
 def target_status(cycle: CycleFacts) -> Target | None:
@@ -447,4 +477,4 @@ def _arrivals_note(seen: Arrivals) -> str:
         return f"arrivals are taken for Poisson's, because their dispersion is unknown: {seen.problem}"
     if seen.dispersion < BURSTY:
         return ""
-    return f"predictions hold for arrivals of dispersion {figure(seen.dispersion)} in spans of {figure(seen.span_s)} s"
+    return f"predictions hold for arrivals of dispersion {column(seen.dispersion)} in spans of {column(seen.span_s)} s"

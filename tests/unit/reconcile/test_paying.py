@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.estimate import Estimate
-from breakeven_operator.reconcile.formatting import speedup
+from breakeven_operator.reconcile.status_report import speedup
 from breakeven_operator.reconcile.verdict import overruling, pays_now, with_measured
 from draws import draws
 

@@ -24,9 +24,10 @@ from breakeven.cli.profile_options import (
     read_profile,
     steps_option,
 )
-from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings, through
+from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
-from breakeven.planning.wording import ranges_text
+from breakeven.phrases import ranges_text, ratio_text, spoken
 
 if TYPE_CHECKING:
     from breakeven.planning.best_arm import BestArm
@@ -223,8 +224,7 @@ def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
     where = "outside what was measured, or above utilisation 0.75"
     doubts = [f"{arm}: this load is extrapolated ({where})" for arm in doubted]
     if best.kept is not None:
-        kept = best.kept if best.kept.k else "no speculation"
-        doubts.append(f"that an arm is faster than {kept} at this load is an extrapolation")
+        doubts.append(f"that an arm is faster than {spoken(best.kept)} at this load is an extrapolation")
     return doubts
 
 
@@ -276,29 +276,19 @@ def _arm(one: ArmEvaluation, quantile: float | None) -> dict[str, Any]:
 def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
     best, chosen = named.arm, named.chosen
     if chosen.prediction.saturated:
-        most = "no speculation" if best == NO_SPECULATION else str(best)
-        return f"every arm is saturated; {most} has the highest saturation, {figure(chosen.saturation_rps)} rps: add replicas"
+        return f"every arm is saturated; {spoken(best)} has the highest saturation, {figure(chosen.saturation_rps)} rps: add replicas"
     if chosen.against_none is None:
         others = [one for one in arms if one.arm != best]
         if best == NO_SPECULATION:
             return "no speculation is best" if others else "only no speculation was measured"
         return f"{best} is best" if others else f"{best} is the only arm"
     gain = chosen.against_none
-    unbounded = gain.speedup == float("inf")
-    words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)} {gain.how_known}"
-    if unbounded:
+    words = f"{best} is best, {ratio_text(Estimate.of(gain.speedup, gain.speedup_ci))} {gain.how_known}"
+    if gain.speedup == float("inf"):
         words = f"{best} is best: without speculation the replica is saturated"
+    words += f"; {gain.pays}"
     if gain.pays_rps:
-        return f"{words}; pays {ranges_text(gain.pays_rps)} rps"
-    if gain.break_even_rps is not None:
-        side = "until" if gain.verdict == "below" else "from"
-        words += f"; pays {side} {figure(gain.break_even_rps)} rps{through(gain.break_even_ci_rps)}"
-    elif gain.verdict in {"always", "never", "uncertain", "tie"}:
-        words += {"always": "; pays at every load", "never": "; never pays", "tie": "; a tie"}.get(
-            gain.verdict.value, "; the bounds tell no gain from a loss"
-        )
-    else:
-        words += f"; pays {gain.verdict.value} a load beyond the measured range"
+        return words
     if gain.verdict.value == ("below" if gain.c2_ratio < 1 else "above"):
         return words  # decided by points that bend, for which the ratio of the laws is wrong
     trend = "shrinks" if gain.c2_ratio > 1 else "grows"

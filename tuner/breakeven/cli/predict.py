@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -114,7 +114,12 @@ def command(
     if lengths := compared_text(profile.arms, conditions):
         where += f" and {lengths}"
     if as_json:
-        given = {"confidence": confidence, "quantile": quantile, "extrapolated": doubtful, "would_pay": texts}
+        given: dict[str, Any] = {
+            "confidence": confidence,
+            "quantile": quantile,
+            "extrapolated": doubtful,
+            "would_pay": texts,
+        }
         echo_result(document(FIELDS, found, **given))
         return
     if found.saturated:

@@ -176,11 +176,12 @@ def _row(study: Study, name: str) -> dict[str, Any]:
     outcome = study.outcome(name)
     none, oracle = study.outcome("none"), study.outcome("oracle")
     inflight = outcome.mean_inflight
-    parts = ("ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "tpot_p95_s", "tokens_per_step")
+    names = ("ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "tpot_p95_s", "tokens_per_step")
+    parts: dict[str, Any] = {name: getattr(outcome.parts, name, None) for name in names}
     return document(
         FIELDS,
         outcome,
-        **{part: getattr(outcome.parts, part, None) for part in parts},
+        **parts,
         policy=name,
         mean_inflight=None if inflight is None else inflight / study.replicas,
         speedup_vs_none=_ratio(none, outcome),
