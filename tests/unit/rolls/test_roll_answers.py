@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.reconcile.test_roll_failures import BEGAN, NEW, OLD, ROLLED, STEP_S
+from unit.rolls.test_roll_failures import BEGAN, NEW, OLD, ROLLED, STEP_S
 
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.promql import EngineSeries
