@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from unit.rolls.test_roll_failures import BEGAN, NEW, OLD, ROLLED, STEP_S
 
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.promql import EngineSeries
@@ -19,6 +18,7 @@ from breakeven_operator.rolls.roll_failures import (
     failures_query,
     find_answers,
 )
+from unit.rolls.test_roll_failures import BEGAN, NEW, OLD, ROLLED, STEP_S
 
 SOUND = {SERVED: 300.0, CUT: 30.0, ABORTED: 3.0, BRIEF: 1.0, TOKENS: 60_000.0}
 
