@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.phrases import spoken
 from breakeven.profile import Profile
-from breakeven_operator.outcome.formatting import pays_until
 
 # Predictions above this utilisation are extrapolation, so no load of the story lies above it (for the arm expected).
 HIGHEST_UTILISATION = 0.70
@@ -90,7 +89,7 @@ def _sentence(profile: Profile, arms: Sequence[Arm], winners: Sequence[Arm], low
     """`eagle/3 pays until 11.1 rps (10.6 to 11.7); eagle/3 should run at low load, no speculation at high load`."""
     # Where none wins throughout, the arm to speak of is the one that comes nearest to paying.
     speculative = [arm for arm in (*winners[::-1], low, high) if arm.k] or [_nearest(profile, arms)]
-    pays = pays_until(profile.compare(speculative[0], NO_SPECULATION, rps=0.0))
+    pays = profile.compare(speculative[0], NO_SPECULATION, rps=0.0).pays
     should = (
         f"{spoken(low)} should run at every load"
         if low == high

@@ -20,10 +20,10 @@ from shipping.commands import checked, tool
 
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
 NEEDED: Final = (
-    "annotated-types", "click", "markdown-it-py", "mdurl", "msgspec", "numpy", "pydantic", "pydantic-core", "pygments", "pyyaml", "rich", "tree-sitter",
-    "tree-sitter-bash", "typing-extensions", "typing-inspection",
+    "annotated-types", "click", "msgspec", "pydantic", "pydantic-core", "pyyaml", "tree-sitter", "tree-sitter-bash", "typing-extensions",
+    "typing-inspection",
 )  # fmt: skip
-"""Packages of the lock that the plugin's own verbs import; `report`, `doctor` and `history` call the command `breakeven`."""
+"""Packages of the lock that the plugin's own verbs import; for figures it calls the command `breakeven`, whose numpy is larger than all of these."""
 _MACOS: Final = (14, 0)
 _ENTRY: Final = "breakeven_operator.plugin.__main__:main"
 

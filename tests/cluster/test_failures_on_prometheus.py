@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from breakeven.planning.roll_experiment import Witness
+from breakeven.reasons import Witness
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import siblings_of

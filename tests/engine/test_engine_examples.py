@@ -14,7 +14,6 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
-from breakeven_operator.outcome.formatting import pays_until
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet_arms import CostArms
@@ -91,11 +90,11 @@ def test_the_engine_itself_agrees_with_the_story_at_every_load_of_it(measured):
 
 def test_the_headline_names_the_load_at_which_the_engine_itself_breaks_even(measured):
     compared = measured.profile.compare(EAGLE, NONE, rps=0.0)
-    assert measured.story.sentence.startswith(f"eagle/3 {pays_until(compared)}; ")
+    assert measured.story.sentence.startswith(f"eagle/3 {compared.pays}; ")
     low, high = EXPECTED[measured.name]
     if low == high:
         words = {EAGLE: "pays at every load", NONE: "pays at no load"}
-        assert pays_until(compared) == words[low]
+        assert compared.pays == words[low]
         return
     assert compared.break_even_rps is not None
     assert measured.true_speedup(compared.break_even_rps) == pytest.approx(1.0, abs=0.13)

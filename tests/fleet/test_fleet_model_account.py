@@ -183,7 +183,7 @@ async def test_where_speculation_does_not_pay_the_status_says_why_and_what_to_do
     await minutes(world, 15, lambda: "cause" in world.whole.get("model", {}))
     model = world.whole["model"]
     assert model["cause"] == "BeyondBreakEven"
-    assert "the break-even is 9." in model["causeEvidence"]
+    assert "it pays until 9." in model["causeEvidence"]
     assert "run without speculation" in model["remedy"]
     world.load(2.0)
     await minutes(world, 15, lambda: "cause" not in world.whole["model"])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Decisions
-from breakeven.planning.decision_memory import DecisionMemory
-from breakeven.planning.learned_laws import Evidence, LawPrior, learned
+from breakeven.planning.decision_memory import DecisionMemory, Evidence
+from breakeven.planning.learned_laws import LawPrior, converted, learned
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
 from breakeven.planning.policy import Policy
@@ -106,8 +106,8 @@ def test_evidence_of_a_converted_law_says_the_same_with_more_doubt(precision, me
     a, shared, c = precision
     matrix = np.array([[a, shared * math.sqrt(a * c)], [shared * math.sqrt(a * c), c]])
     evidence = Evidence((a, float(matrix[0, 1]), c), tuple((matrix @ mean).tolist()), 0.0, (1.0, 0.05))
-    assert evidence.converted((1.0, 0.05)).precision == pytest.approx(evidence.precision)
-    moved = evidence.converted((alone, 0.05 * company))
+    assert converted(evidence, (1.0, 0.05)).precision == pytest.approx(evidence.precision)
+    moved = converted(evidence, (alone, 0.05 * company))
     (p, q), (_, s) = np.array(
         [[moved.precision[0], moved.precision[1]], [moved.precision[1], moved.precision[2]]]
     )

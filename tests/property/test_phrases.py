@@ -14,19 +14,19 @@ from breakeven.phrases import (
     NOT_KNOWN,
     between,
     change_text,
+    column,
     counted,
     duration_text,
     figure,
     fixed,
     latency_text,
     percent,
+    ratio_column,
     ratio_text,
     saved_text,
     spoken,
     through,
 )
-from breakeven_operator.outcome.formatting import figure as column
-from breakeven_operator.outcome.formatting import ratio
 from draws import draws
 
 NUMBERS = st.floats(-1e15, 1e15, allow_nan=False)
@@ -52,7 +52,7 @@ def test_bounds_beyond_a_factor_of_four_are_not_known(value, lower, upper):
     for text in (through(value, lower, upper), through(value, lower, upper, 2)):
         assert (text == NOT_KNOWN) is (far or lower is upper is None)
         assert not UGLY.search(text)
-    assert (ratio(value, (lower, upper)) == NOT_KNOWN) is far
+    assert (ratio_column(value, (lower, upper)) == NOT_KNOWN) is far
     assert not UGLY.search(ratio_text(Estimate(value, lower, upper)))
 
 

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.decision_memory import DecisionMemory
+from breakeven.planning.decision_memory import RARE_DAYS, Backlog, DecisionMemory, Evidence, LargestRate
 from breakeven.planning.expected_saving import (
     FittedLaw,
     SavingDecision,
@@ -20,12 +20,11 @@ from breakeven.planning.expected_saving import (
     decide_by_saving,
     known_speedup,
 )
-from breakeven.planning.fluid_queue import Backlog, waited_along
+from breakeven.planning.fluid_queue import waited_along
 from breakeven.planning.forecast import Forecast, forecast
 from breakeven.planning.inflight import table
 from breakeven.planning.learned_laws import (
     INDEPENDENT_S,
-    Evidence,
     LawPrior,
     LearnedLaws,
     SeenLatency,
@@ -34,7 +33,7 @@ from breakeven.planning.learned_laws import (
 )
 from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad, PastRates
-from breakeven.planning.surprise import LASTS_S, RARE_DAYS, Jump, LargestRate, worth_avoiding
+from breakeven.planning.surprise import LASTS_S, Jump, worth_avoiding
 from draws import draws
 from fakes.straight_curve import Law, bent_curve, straight_curve
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from breakeven.arm import Arm
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Action, Decision, Situation, decide, with_acceptance
-from breakeven.planning.decision_memory import DecisionMemory
+from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import fitted_law, known_speedup
 from breakeven.planning.objective import Slo
-from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import PastRates
 from breakeven.planning.policy import Policy
 from breakeven.planning.wording import sentence

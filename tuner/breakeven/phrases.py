@@ -6,6 +6,8 @@ Format specifications alone write `1e+02 %`, `-0` and `1 pods`, and bounds of 0 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
@@ -47,6 +49,11 @@ def figure(value: float, digits: int = 3) -> str:
     return text if float(text) else "0"
 
 
+def column(value: float | None, unit: str = "") -> str:
+    """A figure in a column: `8.9 rps`; `-` if there is none."""
+    return "-" if value is None or not math.isfinite(value) else f"{figure(value)} {unit}".strip()
+
+
 def percent(share: float) -> str:
     """A share as `0.42 %`, `12 %`, `100 %`."""
     return f"{figure(100.0 * share, 2)} %"
@@ -59,20 +66,18 @@ def are_known(value: float, lower: float | None, upper: float | None) -> bool:
     )
 
 
-def between(lower: float | None, upper: float | None, places: int | None = None) -> str:
-    """Bounds: `1.74 to 1.90`, `10.6 or more`, `at most 12`, `not known yet`; places None: three significant digits."""
-    low, high = (
-        None if end is None else figure(end) if places is None else fixed(end, places)
-        for end in (lower, upper)
-    )
+def between(lower: float | None, upper: float | None, show: Callable[[float], str] = figure) -> str:
+    """Bounds: `1.74 to 1.90`, `10.6 or more`, `at most 12`, `not known yet`."""
+    low, high = (None if end is None else show(end) for end in (lower, upper))
     if high is None:
         return NOT_KNOWN if low is None else f"{low} or more"
     return f"at most {high}" if low is None else f"{low} to {high}"
 
 
 def through(value: float, lower: float | None, upper: float | None, places: int | None = None) -> str:
-    """Bounds of a figure above 0, as `between` has them, or that they say nothing."""
-    return between(lower, upper, places) if are_known(value, lower, upper) else NOT_KNOWN
+    """Bounds of a figure above 0, as `between` has them, or that they say nothing; places None: three significant digits."""
+    show = figure if places is None else partial(fixed, places=places)
+    return between(lower, upper, show) if are_known(value, lower, upper) else NOT_KNOWN
 
 
 def ratio_text(known: Estimate) -> str:
@@ -80,6 +85,32 @@ def ratio_text(known: Estimate) -> str:
     value = known.value if known.value is not None else math.nan
     ends = f" ({through(value, *known.bounds, places=2)})" if known.bounds is not None else ""
     return f"{fixed(value, 2)}x{ends}"
+
+
+def ratio_column(value: float | None, bounds: tuple[float | None, float | None] | None) -> str:
+    """The same in a column: `1.82 [1.74,1.90]`; an open end shows as `-`, and bounds that say nothing as `not known yet`."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if bounds is None:
+        return fixed(value, 2)
+    low, high = (None if end is None or not math.isfinite(end) else end for end in bounds)
+    if not are_known(value, low, high):
+        return NOT_KNOWN
+    ends = ("-" if end is None else fixed(end, 2) for end in (low, high))
+    return f"{fixed(value, 2)} [{','.join(ends)}]"
+
+
+def pays_text(
+    side: str, edge_rps: float, bounds: tuple[float | None, float | None] | None, unit: str = "rps"
+) -> str:
+    """`pays until 8.9 rps (8.4 to 9.3)`: an arm and its break-even; `side` is until or from."""
+    known = f" ({through(edge_rps, *bounds)})" if bounds is not None else ""
+    return f"pays {side} {figure(edge_rps)} {unit}{known}"
+
+
+def ranges_text(ranges_rps: Iterable[tuple[float, float]]) -> str:
+    """`from 0.4 to 3.8 and from 8.5 to 45.8`: where an arm pays that crosses no speculation more than once."""
+    return " and ".join(f"from {figure(low)} to {figure(high)}" for low, high in ranges_rps)
 
 
 def saved_text(share: float) -> str:

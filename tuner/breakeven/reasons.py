@@ -17,6 +17,17 @@ PAYS = {
 }
 """Phrases for the verdicts that name no load."""
 
+SIDES = {"below": "until", "above": "from"}
+"""Words before the break-even of the others."""
+
+
+class Witness(StrEnum):
+    """Comparison that a measured speedup rests on."""
+
+    SIDE_BY_SIDE = "SideBySide"
+    BEFORE_AFTER = "BeforeAfter"
+    BOTH = "Both"
+
 
 class Reason(StrEnum):
     """A reason word; `meaning` says in one line what it stands for."""

@@ -9,11 +9,10 @@ from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
-from breakeven.phrases import NOT_KNOWN, are_known, through
+from breakeven.phrases import NOT_KNOWN, are_known, column, through
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.outcome.formatting import figure
 from breakeven_operator.plugin.alert_course import alert_states
 from breakeven_operator.plugin.explanation import waits, worries
 from breakeven_operator.plugin.service_table import calibration, doubts, last_roll
@@ -43,7 +42,7 @@ class LoadBar:
         """The same as text."""
         known = self.break_even_rps
         ends = through(known.value or 0.0, known.lower, known.upper)
-        return f"load {figure(self.load_rps, 'rps')}; break-even {figure(known.value, 'rps')} ({ends})"
+        return f"load {column(self.load_rps, 'rps')}; break-even {column(known.value, 'rps')} ({ends})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
-from breakeven.phrases import spoken
+from breakeven.phrases import column, spoken
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve, arm_curves
 from breakeven.reporting.theme import DARK, LIGHT, Theme
@@ -31,7 +31,6 @@ from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import FIELDS
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.outcome.formatting import figure
 from breakeven_operator.outcome.worth import bounded_text, time_text
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.ports import Clock
@@ -415,7 +414,7 @@ def _environment() -> jinja2.Environment:
         finalize=_shown,
     )
     environment.filters |= {
-        "figure": figure,
+        "figure": column,
         "bounded": bounded_text,
         "duration": time_text,
         "spoken": spoken,

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven.profile import Profile
+from breakeven.errors import BreakevenError
+from breakeven.phrases import column, ratio_column
+from breakeven.planning.what_it_takes import would_pay
+from breakeven.profile import Conditions, Profile
 from breakeven.reporting.lines import ArmCurve
 from breakeven_operator.board.board_rows import ServiceRow, row_of, view_of
 from breakeven_operator.board.curve_drawing import (
@@ -21,10 +24,10 @@ from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.outcome.formatting import figure, ratio
 from breakeven_operator.plugin.alert_course import alert_states
-from breakeven_operator.plugin.explanation import changes, needed, why, words, worths
+from breakeven_operator.plugin.explanation import changes, losing, needed, why, words, worths
 from breakeven_operator.plugin.service_table import measuring, speedups
+from breakeven_operator.plugin.service_view import ServiceView
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import ObjectiveStatus
 
@@ -118,7 +121,7 @@ def service_page(
     return ServicePage(
         row=row,
         why=tuple(why(view)),
-        changes=(*changes(view), *(needed(view, laws[1]) if laws is not None else ())),
+        changes=(*changes(view), *(_needed(view, laws[1]) if laws is not None else ())),
         words=tuple(words(view)),
         curves=_curves(laws[0], curves, trail, service) if laws is not None and curves else None,
         latencies=_latencies(service),
@@ -129,6 +132,20 @@ def service_page(
         what_if=answered_form(laws[1], service, asked) if laws is not None else None,
         first_answer=first.sentence if first is not None and row.first else "",
     )
+
+
+def _needed(view: ServiceView, profile: Profile) -> Sequence[str]:
+    question = losing(view)
+    arm = next(
+        (fit.arm for fit in profile.arms if question is not None and fit.arm.name == question[0]), None
+    )
+    if question is None or arm is None:
+        return ()
+    try:
+        return needed(view, would_pay(profile, arm, question[1], Conditions(tokens_per_step=question[2])))
+    except BreakevenError:
+        # A law that was not fitted to these figures predicts no others.
+        return ()
 
 
 def _curves(
@@ -148,14 +165,14 @@ def _latencies(service: SpeculativeService) -> Sequence[Sequence[str]]:
     decision, model = service.status.decision, service.status.model
     if decision is None or decision.observed_latency_seconds is None:
         return ()
-    promised = figure(decision.predicted_latency_seconds, "s")
-    rows = [("mean latency of a request", figure(decision.observed_latency_seconds, "s"), promised)]
+    promised = column(decision.predicted_latency_seconds, "s")
+    rows = [("mean latency of a request", column(decision.observed_latency_seconds, "s"), promised)]
     if model is not None:
-        over = ratio(model.latency_ratio, (model.latency_ratio_lower, model.latency_ratio_upper))
-        own = ratio(1.0, (model.predicted_lower, model.predicted_upper))
+        over = ratio_column(model.latency_ratio, (model.latency_ratio_lower, model.latency_ratio_upper))
+        own = ratio_column(1.0, (model.predicted_lower, model.predicted_upper))
         rows.append(("measured over predicted, median of the last windows", over, own))
         rows += [
-            (f"the same, {text}", ratio(value, None), "1.00")
+            (f"the same, {text}", ratio_column(value, None), "1.00")
             for text, value in (
                 ("time to first token", model.ttft_ratio),
                 ("time per output token", model.tpot_ratio),
@@ -168,9 +185,11 @@ def _latencies(service: SpeculativeService) -> Sequence[Sequence[str]]:
 def _objective(one: ObjectiveStatus) -> Sequence[str]:
     return (
         str(one.figure),
-        ratio(one.p95_seconds, (one.p95_lower_seconds, one.p95_upper_seconds)),
-        ratio(one.predicted_p95_seconds, (one.predicted_p95_lower_seconds, one.predicted_p95_upper_seconds)),
-        figure(one.limit_seconds),
+        ratio_column(one.p95_seconds, (one.p95_lower_seconds, one.p95_upper_seconds)),
+        ratio_column(
+            one.predicted_p95_seconds, (one.predicted_p95_lower_seconds, one.predicted_p95_upper_seconds)
+        ),
+        column(one.limit_seconds),
         str(one.finding or "-"),
     )
 

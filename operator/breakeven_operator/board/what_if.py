@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, InputError
 from breakeven.laws.acceptance_numbers import tokens_per_step_iid
+from breakeven.phrases import column, ratio_column
 from breakeven.planning.capacity import replicas_for
 from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
 from breakeven.profile import Conditions, LoadPoint, Profile
 from breakeven_operator.observing.questions import policy_of
-from breakeven_operator.outcome.formatting import figure, ratio, speedup
+from breakeven_operator.outcome.formatting import speedup
 from breakeven_operator.resources import SpeculativeService
 
 FIELDS: Mapping[str, tuple[str, float, float]] = {
@@ -179,10 +180,10 @@ def _supposed_arm(one: ArmEvaluation, asked: Supposition, *, best: bool) -> Supp
         best=best,
         latency="-"
         if prediction.latency_s is None
-        else f"{ratio(prediction.latency_s, prediction.latency_ci_s)} s",
+        else f"{ratio_column(prediction.latency_s, prediction.latency_ci_s)} s",
         speedup=speedup(one.against_none, None),
         utilisation=f"{100.0 * one.utilisation:.0f} %",
-        capacity=figure(room.rps, "rps") if room is not None else "-",
+        capacity=column(room.rps, "rps") if room is not None else "-",
         replicas=str(replicas_for(asked.rps, lower)) if lower else "-",
         remark="; ".join(filter(None, remarks)) or ("no speculation" if one.arm == NO_SPECULATION else "-"),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from breakeven.phrases import counted, figure
+from breakeven.phrases import counted, figure, percent
 from breakeven_operator.actions import Create
 from breakeven_operator.case import FirstAnswer, ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -402,7 +402,7 @@ def _summary(entry: ProfileEntry) -> str:
     points = sum(fit.points for fit in fits)
     failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)
     return (
-        f"{entry.name}: {counted(len(fits), 'arm')}, {counted(points, 'point')}, worst residual {100 * worst:.1f} %, measured on "
+        f"{entry.name}: {counted(len(fits), 'arm')}, {counted(points, 'point')}, worst residual {percent(worst)}, measured on "
         f"{entry.gpu_product}{f', without {failed}' if failed else ''}"
     )
 

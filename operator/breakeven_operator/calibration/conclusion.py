@@ -12,13 +12,14 @@ from pydantic import ValidationError
 from breakeven.arm import NO_SPECULATION
 from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
-from breakeven.phrases import counted, figure, spoken
+from breakeven.phrases import counted, percent, spoken
 from breakeven.profile import ArmFit, Comparison, Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, EmitEvent, FitOutcome, WriteStatus
 from breakeven_operator.calibration.transition import RunView, Transition
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import MANAGED_BY, PROFILES, RUN_LABEL, SERVICE_LABEL, Ref
+from breakeven_operator.outcome.formatting import break_even
 from breakeven_operator.resources.calibrationrun import (
     ArmAnswers,
     ArmPhase,
@@ -235,13 +236,7 @@ class ArmFinding:
     def break_even(self) -> str | None:
         """`8.7 [8.1,9.4] rps`, or the verdict if there is no such load."""
         comparison = self.comparison
-        if comparison is None:
-            return None
-        if comparison.break_even_rps is None:
-            return "beyond measured" if comparison.break_even_beyond_range else str(comparison.verdict)
-        ends = comparison.break_even_ci_rps
-        bounds = f" [{_end(ends[0])},{_end(ends[1])}]" if ends not in {None, (None, None)} else ""
-        return f"{figure(comparison.break_even_rps)}{bounds} rps"
+        return None if comparison is None else break_even(comparison, bounded=True)
 
     def readable(self) -> ProfileArm:
         """The arm as the SpeculationProfile shows it."""
@@ -288,15 +283,6 @@ def complaints(findings: Sequence[ArmFinding]) -> str:
         if not one.fit.points
     )
     return f"no usable point of {lacking}{said}"
-
-
-def percent(share: float) -> str:
-    """A share as sentences and columns show it: `14.2%`."""
-    return f"{100 * share:.1f}%"
-
-
-def _end(bound: float | None) -> str:
-    return "-" if bound is None else f"{figure(bound)}"
 
 
 def _compared(comparison: Comparison) -> dict[str, object]:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.intake import wrong_field
-from breakeven.load_driver.design import first_half
+from breakeven.points.point import first_half
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.jobs import TrialLimits
 from breakeven_operator.calibration.sending import NOTHING_SENT, planned_workload

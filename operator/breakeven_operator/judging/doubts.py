@@ -27,9 +27,10 @@ from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.laws.latency import mean_latency_error
 from breakeven.phrases import counted, duration_text, figure, fixed, through
+from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.evaluation import Evaluations
 from breakeven.planning.learned_laws import INDEPENDENT_S
-from breakeven.planning.observed_load import LiveAcceptance, Load, sampling_error
+from breakeven.planning.observed_load import Load, sampling_error
 from breakeven.profile import ArmFit, Conditions, Prediction, Profile
 from breakeven.profile.student_t import t_quantile
 from breakeven.serving.counted_window import Window

@@ -14,9 +14,7 @@ from datetime import UTC, datetime
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Action, Decision, DecisionMemory, Decisions, sentence
 from breakeven.errors import BreakevenError
-from breakeven.planning.fluid_queue import Backlog
-from breakeven.planning.learned_laws import Evidence
-from breakeven.planning.surprise import LargestRate
+from breakeven.planning.decision_memory import Backlog, Evidence, LargestRate
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.case import HOLD, RECOMMEND, STAY, SWITCH, Case, ServiceObservation, Verdict

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from breakeven.estimate import Estimate
-from breakeven.phrases import figure, latency_text
+from breakeven.phrases import between, figure, latency_text
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven_operator.case import Latencies, Objectives
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -152,11 +152,7 @@ def _sentence(one: ObjectiveStatus) -> str:
 
 
 def _between(lower_s: float | None, upper_s: float | None) -> str:
-    if lower_s is None:
-        return ""
-    return (
-        f" ({_time(lower_s)} to {_time(upper_s)})" if upper_s is not None else f" (at least {_time(lower_s)})"
-    )
+    return "" if lower_s is None else f" ({between(lower_s, upper_s, latency_text)})"
 
 
 def _time(seconds: float | None) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.latency import BURSTY
-from breakeven.phrases import spoken
+from breakeven.phrases import column, spoken
 from breakeven.planning.wording import figures_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.causes import Finding, ModelSnapshot
@@ -33,10 +33,8 @@ from breakeven_operator.outcome.formatting import (
     FORMER_MARK,
     PAST_MARK,
     break_even,
-    figure,
     overruling,
     pays_now,
-    pays_until,
     speedup,
     with_measured,
     with_overload,
@@ -219,8 +217,8 @@ def _profitable(cycle: CycleFacts) -> Aspect:
     if decision is None or comparison is None or decision.subject is None:
         return Aspect(PROFITABLE, None, str(verdict.reason), verdict.message)
     message = figures_text(decision)
-    if comparison.break_even_rps is None:
-        message += f"; {pays_until(comparison)}"
+    if not comparison.break_even:
+        message += f"; {comparison.pays}"
     if verdict.basis is Basis.PAST:
         message = f"by the target's own past, and nothing is measured yet: {message}"
         return Aspect(PROFITABLE, pays_now(verdict), str(ClusterReason.NO_PROFILE), message)
@@ -360,7 +358,7 @@ def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         pays={True: "Yes", False: "No", None: "?"}[pays_now(verdict)] + marked,
         speedup=speedup(comparison, overruling(verdict)),
         break_even=break_even(comparison or _calibrated(cycle)),
-        load=figure(figures.rps, "rps") if figures is not None else "-",
+        load=column(figures.rps, "rps") if figures is not None else "-",
         recommended=verdict.arm.name
         if verdict.arm is not None and cycle.calibrated.entry is not None
         else "-",
@@ -443,4 +441,4 @@ def _arrivals_note(seen: Arrivals) -> str:
         return f"arrivals are taken for Poisson's, because their dispersion is unknown: {seen.problem}"
     if seen.dispersion < BURSTY:
         return ""
-    return f"predictions hold for arrivals of dispersion {figure(seen.dispersion)} in spans of {figure(seen.span_s)} s"
+    return f"predictions hold for arrivals of dispersion {column(seen.dispersion)} in spans of {column(seen.span_s)} s"

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
-from breakeven.phrases import spoken
+from breakeven.phrases import column, spoken
 from breakeven.planning.capacity import replicas_for
 from breakeven.serving.counted_window import Window
-from breakeven_operator.outcome.formatting import figure
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import InflightTime
@@ -165,8 +164,8 @@ def _spared(fleet_rps: float, plain: ArmCapacity, arm: ArmCapacity) -> Estimate 
 
 def bounded_text(known: Estimate, unit: str = "") -> str:
     """`3 GPUs [1,4]`; an open end shows as three dots."""
-    ends = ",".join("..." if end is None else figure(end) for end in (known.lower, known.upper))
-    return f"{figure(known.value, unit)} [{ends}]"
+    ends = ",".join("..." if end is None else column(end) for end in (known.lower, known.upper))
+    return f"{column(known.value, unit)} [{ends}]"
 
 
 def time_text(known: Estimate) -> str:
@@ -211,7 +210,7 @@ def _gains(
         said.append(
             f"{bounded_text(spared.size, 'GPUs')} {'more' if spared.lost else 'not'} needed "
             f"{'with' if need.runs else 'if it ran with'} {need.arm} at the "
-            f"{'highest expected' if need.expected else 'present'} load ({figure(need.fleet_rps, 'rps')} of all replicas): "
+            f"{'highest expected' if need.expected else 'present'} load ({column(need.fleet_rps, 'rps')} of all replicas): "
             f"{bounded_text(a_day, 'GPU-hours a day')}{money}"
         )
     return said
@@ -221,8 +220,8 @@ def _costs(status: SpeculativeServiceStatus, rolls_s: float, price: float | None
     said: list[str] = []
     used_s = status.calibration.total_gpu_seconds if status.calibration is not None else None
     if used_s is not None and math.isfinite(used_s):
-        money = f" ({figure(used_s / 3600.0 * price)} at {price:g} per GPU-hour)" if price else ""
-        said.append(f"calibrations cost {figure(used_s / 3600.0, 'GPU-hours')}{money}")
+        money = f" ({column(used_s / 3600.0 * price)} at {price:g} per GPU-hour)" if price else ""
+        said.append(f"calibrations cost {column(used_s / 3600.0, 'GPU-hours')}{money}")
     if status.history:
-        said.append(f"the listed rolls took {figure(rolls_s, 's')} together")
+        said.append(f"the listed rolls took {column(rolls_s, 's')} together")
     return said

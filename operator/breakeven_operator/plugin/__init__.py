@@ -8,5 +8,6 @@ examined                       arguments of `breakeven doctor` about a service
 alert_course                   rules of the chart that hold by a status; the board asks here too
 service_view                   one SpeculativeService as its JSON, frozen
 
-Credentials, contexts and rights come from kubectl; no other Kubernetes client is imported.
+Credentials, contexts and rights come from kubectl; no other Kubernetes client is imported, and no numpy: what needs it
+is asked of the command `breakeven`.
 """

@@ -7,13 +7,11 @@ tables that docs/reasons.md shows too.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from breakeven.errors import BreakevenError
-from breakeven.phrases import figure, saved_text, spoken, through
-from breakeven.reasons import PAYS, Reason
+from breakeven.phrases import figure, pays_text, saved_text, spoken
+from breakeven.reasons import PAYS, SIDES, Reason
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.plugin.service_table import doubts, last_roll, measuring, operator_gone
 from breakeven_operator.plugin.service_view import (
@@ -26,10 +24,6 @@ from breakeven_operator.plugin.service_view import (
     time_of,
 )
 from breakeven_operator.printable import one_line
-
-if TYPE_CHECKING:
-    from breakeven.planning.what_it_takes import Turn
-    from breakeven.profile import Profile
 
 _WIDTH = 100
 # Conditions that are no worry while they are False: nothing rolls, speculation does not pay. The alert of an arm that loses is one.
@@ -117,15 +111,15 @@ def changes(service: ServiceView) -> Iterator[str]:
             f"updatePolicy.pinnedArm asks for {spoken(pinned)}, whatever the figures say: "
             f"`kubectl breakeven pin {service.name} --none` lets them decide."
         )
-    arm, verdict = decision.get("comparedArm"), decision.get("verdict")
+    arm, verdict = decision.get("comparedArm"), str(decision.get("verdict")).lower()
     edge, load = number_of(decision, "breakEvenRps"), number_of(decision, "loadRps")
-    if arm and edge is not None and load is not None and verdict in {"Below", "Above"}:
-        side = "below" if verdict == "Below" else "above"
+    if arm and edge is not None and load is not None and verdict in SIDES:
+        ends = (number_of(decision, "breakEvenLowerRps"), number_of(decision, "breakEvenUpperRps"))
+        known = None if ends == (None, None) else ends
         yield (
-            f"The load: {arm} pays {side} {figure(edge)} rps per replica{_bounds(decision, 'breakEven', 'Rps')}; "
-            f"it is {figure(load)} rps now."
+            f"The load: {arm} {pays_text(SIDES[verdict], edge, known, 'rps per replica')}; it is {figure(load)} rps now."
         )
-    elif arm and (phrase := PAYS.get(str(verdict).lower())):
+    elif arm and (phrase := PAYS.get(verdict)):
         yield f"Not the load: {arm} {phrase}."
     considered, saving = decision.get("consideredArm"), number_of(decision, "savingPercent")
     if considered and saving is not None and not pinned:
@@ -141,11 +135,6 @@ def worths(service: ServiceView) -> Iterator[str]:
     for one in str(service.part("savings").get("message") or "").split("; "):
         if said := sentence(one):
             yield said[0].upper() + said[1:]
-
-
-def _bounds(part: Json, stem: str, unit: str = "") -> str:
-    value, low, high = (number_of(part, f"{stem}{end}{unit}") for end in ("", "Lower", "Upper"))
-    return f" ({through(value, low, high)})" if value is not None and not low is high is None else ""
 
 
 def waits(service: ServiceView, now: datetime) -> Iterator[str]:
@@ -224,57 +213,21 @@ def reason_word(word: str) -> Reason | ClusterReason | None:
     return next((entry for entry in entries if entry.value == word), None)
 
 
-def loses(service: ServiceView) -> bool:
-    """Whether the arm in question is slower than no speculation at the present load."""
-    speedup = number_of(service.decision, "speedup")
-    return bool(service.decision.get("comparedArm")) and speedup is not None and speedup < 1.0
-
-
-def needed(service: ServiceView, profile: Profile) -> Iterator[str]:
-    """Figures at which the arm in question would be as fast as no speculation, each alone."""
-    from breakeven.planning.what_it_takes import what_it_takes
-    from breakeven.profile import Conditions
-
-    name, rps = service.decision.get("comparedArm"), number_of(service.decision, "loadRps")
-    arm = next((fit.arm for fit in profile.arms if fit.arm.name == name), None)
-    if not loses(service) or arm is None or rps is None:
-        return
-    try:
-        found = what_it_takes(profile, arm, rps, Conditions(tokens_per_step=_seen(service, arm.name)))
-    except BreakevenError:
-        # A law that was not fitted to these figures predicts no others.
-        return
-    if found is None:
-        return
-    if found.tokens_per_step is not None:
-        yield _of_acceptance(arm.name, found.tokens_per_step, found.most_tokens_per_step)
-    if number_of(service.decision, "breakEvenRps") is None and found.rps.wanted is not None:
-        yield f"The load: {arm.name} would pay at {figure(found.rps.wanted)} rps per replica; it is {figure(rps)} rps now."
-    lengths = (("answers", found.output_tokens), ("prompts", found.prompt_tokens))
-    turns = [(word, turn) for word, turn in lengths if turn is not None]
-    for word, turn in turns:
-        if turn.wanted is not None:
-            yield (
-                f"Lengths: {arm.name} would pay with {word} of {turn.wanted:.0f} tokens at this load; {turn.now:.0f} were calibrated."
-            )
-    if turns and all(turn.wanted is None for _, turn in turns):
-        words = " nor ".join(word for word, _ in turns)
-        yield f"Not lengths: neither {words} from a quarter to four times as long would make {arm.name} pay at this load."
-
-
-def _seen(service: ServiceView, arm: str) -> float | None:
-    """Tokens per step of an arm as last seen live; None if it never ran since its calibration."""
-    seen = service.memory.get("seen") or ()
-    return next((number_of(one, "tokensPerStep") for one in seen if one.get("arm") == arm), None)
-
-
-def _of_acceptance(arm: str, turn: Turn, most: float) -> str:
-    if turn.wanted is None:
-        return (
-            f"Not acceptance: at this load {arm} would not pay even at {figure(most)} tokens per step, the most that its draft "
-            f"length allows; it is {figure(turn.now)} now."
-        )
-    return (
-        f"Acceptance: {arm} would pay from {figure(turn.wanted)} tokens per step on at this load; it is {figure(turn.now)} now, and "
-        f"{figure(most)} at most."
+def losing(service: ServiceView) -> tuple[str, float, float | None] | None:
+    """The arm in question, its load (1/s per replica) and its tokens per step as last seen live; None unless it is slower than no speculation."""
+    decision = service.decision
+    arm, rps, speedup = (
+        decision.get("comparedArm"),
+        number_of(decision, "loadRps"),
+        number_of(decision, "speedup"),
     )
+    if not arm or rps is None or speedup is None or speedup >= 1.0:
+        return None
+    seen = service.memory.get("seen") or ()
+    return arm, rps, next((number_of(one, "tokensPerStep") for one in seen if one.get("arm") == arm), None)
+
+
+def needed(service: ServiceView, would_pay: Mapping[str, str]) -> Sequence[str]:
+    """Sentences by figure at which the losing arm would pay; no second one about the load if there is a break-even."""
+    known = number_of(service.decision, "breakEvenRps") is not None
+    return [text for name, text in would_pay.items() if name != "rps" or not known]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -129,18 +131,30 @@ def explain(service: str, **options: Any) -> None:
 
 
 def _needed(asked: Kubectl, service: ServiceView) -> Sequence[str]:
-    """Sentences about what it would take for a losing arm to pay; none if its profile may not be read."""
-    from breakeven_operator.plugin.explanation import loses, needed
+    """Sentences about what it would take for a losing arm to pay, by the command `breakeven`; none if its profile may not be read."""
+    import json
 
-    name = service.part("calibration").get("profile")
-    if not name or not loses(service):
-        return ()
-    from breakeven.profile import Profile
+    from breakeven_operator.plugin.explanation import losing, needed
 
-    try:
-        return tuple(needed(service, Profile.from_json(_profile_text(asked, service, str(name)))))
-    except BreakevenError:
+    name, question = service.part("calibration").get("profile"), losing(service)
+    if not name or question is None:
         return ()
+    (method, _, length), rps, e = question[0].rpartition("/"), *question[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            file = _profile_file(asked, service, str(name), Path(folder))
+        except BreakevenError:
+            return ()
+        words = ["--method", method, "--k", length, "--rps", str(rps), "--would-pay", "--json"]
+        words += ["--tokens-per-step", str(e)] if e is not None else []
+        try:
+            found = _breakeven("predict", str(file), *words, capture_output=True)
+        except InputError:
+            return (
+                f"What it would take for {question[0]} to pay: see the board, or install the command `breakeven` beside this plugin.",
+            )
+    # A law that was not fitted to these figures predicts no others.
+    return () if found.returncode else needed(service, json.loads(found.stdout).get("would_pay") or {})
 
 
 @root.command(short_help="The recommended arm as a patch of the target.")
@@ -350,7 +364,11 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
     note = ("--note", worth) if worth and "--note" not in arguments else ()
     with tempfile.TemporaryDirectory() as folder:
         file = _profile_file(asked, found, str(name), Path(folder))
-        sys.exit(_breakeven("report", str(file), "-o", str(page or f"{service}.html"), *note, *arguments))
+        sys.exit(
+            _breakeven(
+                "report", str(file), "-o", str(page or f"{service}.html"), *note, *arguments
+            ).returncode
+        )
 
 
 @root.command(short_help="The board, a page about all services, in your browser.")
@@ -404,7 +422,7 @@ def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
             )
             words += ["--prometheus", next(addresses)]
             words += [word for label in server.labels for word in ("--label", label)]
-        sys.exit(_breakeven("doctor", *words, *arguments))
+        sys.exit(_breakeven("doctor", *words, *arguments).returncode)
 
 
 def _profile_file(asked: Kubectl, service: ServiceView, name: str, folder: Path) -> Path:
@@ -417,9 +435,17 @@ def _profile_text(asked: Kubectl, service: ServiceView, name: str) -> str:
     return str((asked.get(PROFILE, name, service.namespace).get("spec") or {}).get("profile"))
 
 
-def _breakeven(*arguments: str) -> int:
-    """Exit status of the command of the same package."""
-    return subprocess.run([sys.executable, "-m", "breakeven.cli", *arguments], check=False).returncode
+def _breakeven(*arguments: str, capture_output: bool = False) -> subprocess.CompletedProcess[bytes]:
+    """A call of the command `breakeven` beside this Python, else on PATH: its numerical packages are larger than all of the plugin.
+
+    Raises:
+        InputError: there is none.
+    """
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    program = shutil.which("breakeven", path=places)
+    if program is None:
+        raise InputError("breakeven", "is not on PATH", "the command that `pip install` of Breakeven brings")
+    return subprocess.run([program, *arguments], capture_output=capture_output, check=False)
 
 
 def completions(words: Sequence[str]) -> str:

@@ -11,8 +11,7 @@ from pydantic import Field, create_model
 
 from breakeven.arm import ADAPTIVE, NO_SPECULATION, SCHEDULE
 from breakeven.errors import InputError
-from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, first_half
-from breakeven.points.point import COLUMNS, SETTING, PointColumn
+from breakeven.points.point import COLUMNS, POINTS_AT_OTHER_LENGTHS, SETTING, PointColumn, first_half
 from breakeven_operator.resources.base import (
     AGAIN,
     ATOMIC,

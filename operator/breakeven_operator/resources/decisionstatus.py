@@ -7,17 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
-from breakeven.planning.decision import Decision
-from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.expected_saving import ArmSaving
-from breakeven.planning.forecast import Forecast
-from breakeven.profile import Comparison
 from breakeven.serving.counted_window import Window
 from breakeven_operator.resources.base import (
     ATOMIC,
@@ -43,6 +38,14 @@ from breakeven_operator.resources.figures import (
     ends_of,
     row,
 )
+
+if TYPE_CHECKING:
+    # kubectl's plugin reads a status without numpy.
+    from breakeven.planning.decision import Decision
+    from breakeven.planning.evaluation import ArmEvaluation
+    from breakeven.planning.expected_saving import ArmSaving
+    from breakeven.planning.forecast import Forecast
+    from breakeven.profile import Comparison
 
 
 class PaysWhereStatus(StrEnum):

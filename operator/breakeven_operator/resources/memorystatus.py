@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import Field
 
 from breakeven.estimate import Estimate
-from breakeven.planning.learned_laws import Evidence
+from breakeven.planning.decision_memory import Evidence
 from breakeven.serving.causes import Finding
 from breakeven_operator.resources.base import (
     ATOMIC,

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from breakeven.phrases import change_text, spoken
-from breakeven.planning.roll_experiment import Witness
+from breakeven.reasons import Witness
 from breakeven_operator.resources.base import (
     IN_NOTES,
     ArmName,

@@ -14,14 +14,9 @@ from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.phrases import counted, figure, ratio_text, spoken
 from breakeven.planning.arm_blocks import LatencyAt
-from breakeven.planning.roll_experiment import (
-    MeasuredSpeedup,
-    RollExperiment,
-    SpeedupBounds,
-    Witness,
-    experiment,
-)
+from breakeven.planning.roll_experiment import MeasuredSpeedup, RollExperiment, SpeedupBounds, experiment
 from breakeven.profile import Conditions, Curve, speedups_at_rps
+from breakeven.reasons import Witness
 from breakeven_operator.case import RollReading
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.observing.roll_metrics import RolledPods, both_arms

@@ -24,8 +24,9 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray
 from breakeven.phrases import percent
-from breakeven.planning.roll_experiment import Witness, always_valid_radius
+from breakeven.planning.roll_experiment import always_valid_radius
 from breakeven.readers.prometheus import InstantSample
+from breakeven.reasons import Witness
 from breakeven.serving.promql import ENGINE, POD, EngineSeries, Matcher, selector
 from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.case import ArmRequests, LaterReading, RollReading

@@ -71,7 +71,7 @@ def test_a_fit_becomes_a_profile(fitting):
     status = fitting.status
     assert (status["phase"], status["reason"]) == ("Succeeded", "CalibrationSucceeded")
     assert status["profileRef"] == {"name": "chat-7f3c2"}
-    assert status["message"] == "3 arms, 21 points, worst residual 4.1%"
+    assert status["message"] == "3 arms, 21 points, worst residual 4.1 %"
     # Of both arms eagle/2 pays longer: until 12.73 rps, not 8.86.
     shown = status["display"]["breakEven"]
     assert shown.startswith("12.7 [")

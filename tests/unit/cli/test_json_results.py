@@ -1,4 +1,4 @@
-"""Documents of --json: filled by name, ASCII, null where there is no figure; a key is left out only where the model says so."""
+"""Documents of --json: filled by name, ASCII, null where there is no figure; a key is left out only if its name says so."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.arm import Arm
-from breakeven.cli.output import echo_result
+from breakeven.cli import predict
+from breakeven.cli.output import ARM, document, echo_result
 from breakeven.cli.parameters import read_draft_lengths, read_survival
-from breakeven.cli.results import ArmKey, EnvelopeStretch, PredictResult
 from breakeven.errors import InputError
 
 
@@ -39,16 +39,18 @@ def test_a_figure_that_does_not_exist_is_null_and_text_is_ascii():
         saturated=True,
         basis="arm",
     )
-    text = printed(PredictResult.of(found, confidence=0.9, quantile=None, extrapolated=False))
+    text = printed(
+        document(predict.FIELDS, found, confidence=0.9, quantile=None, extrapolated=False, would_pay={})
+    )
     assert text.isascii()
-    document = json.loads(text)
-    assert (document["latency_s"], document["latency_ci_s"]) == (None, [None, None])
-    assert document["means"] == ["TTFT \u2260 p95"]
+    read = json.loads(text)
+    assert (read["latency_s"], read["latency_ci_s"], "would_pay" in read) == (None, [None, None], False)
+    assert read["means"] == ["TTFT \u2260 p95"]
 
 
 def test_an_arm_without_a_name_of_its_own_has_no_key_for_it():
-    assert json.loads(printed(ArmKey.model_validate(Arm("eagle3", 3)))) == {"method": "eagle3", "k": 3}
-    assert json.loads(printed(ArmKey.model_validate(Arm("eagle3", 3, "mine"))))["candidate"] == "mine"
+    assert document({"": ARM}, Arm("eagle3", 3)) == {"method": "eagle3", "k": 3}
+    assert document({"": ARM}, Arm("eagle3", 3, "mine"))["candidate"] == "mine"
 
 
 def test_fields_come_from_what_is_given_then_from_the_first_part_that_has_them():
@@ -56,13 +58,21 @@ def test_fields_come_from_what_is_given_then_from_the_first_part_that_has_them()
         SimpleNamespace(from_rps=1.0, method="first"),
         SimpleNamespace(to_rps=2.0, method="second", k=1),
     )
-    found = EnvelopeStretch.of(first, None, second, k=4)
-    assert (found.from_rps, found.to_rps, found.method, found.k) == (1.0, 2.0, "first", 4)
+    found = document({"": "k from_rps to_rps method"}, first, None, second, k=4)
+    assert [*found.items()] == [("k", 4), ("from_rps", 1.0), ("to_rps", 2.0), ("method", "first")]
+
+
+def test_results_within_a_field_have_the_fields_of_their_place():
+    fields = {"": "best arms", "best.": "k", "arms[].": "method"}
+    arms = [Arm("eagle3", 3), Arm("ngram", 2)]
+    found = document(fields, SimpleNamespace(best=arms[0], arms=arms))
+    assert found == {"best": {"k": 3}, "arms": [{"method": "eagle3"}, {"method": "ngram"}]}
+    assert document(fields, SimpleNamespace(best=None, arms=()))["best"] is None
 
 
 def test_a_field_that_nobody_fills_is_a_fault_not_a_null():
-    with pytest.raises(ValueError, match="to_rps"):
-        EnvelopeStretch.of(SimpleNamespace(from_rps=1.0, method="none", k=0))
+    with pytest.raises(AttributeError, match="to_rps"):
+        document({"": "to_rps"}, SimpleNamespace(from_rps=1.0))
 
 
 @pytest.mark.parametrize(

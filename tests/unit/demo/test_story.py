@@ -9,10 +9,9 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.phrases import spoken
+from breakeven.phrases import column, spoken
 from breakeven.readers.reading import read_file
 from breakeven.reporting.lines import arm_curves
-from breakeven_operator.outcome.formatting import figure, pays_until
 from demo.record import PhaseResult, Record, Sample, ServiceRecord
 from demo.story import HIGHEST_UTILISATION, tell
 from demo.summary import answer_checks, answer_rows, judge, operator_failures, phase_rows
@@ -68,11 +67,11 @@ def test_the_sentence_has_the_figure_of_table_picture_and_status(profile_of, law
     profile = profile_of(laws)
     compared = profile.compare(EAGLE, NO_SPECULATION, rps=0.0)
     sentence = tell(profile, min_gain=0.05).sentence
-    assert sentence == f"eagle3/3 {words.format(break_even=pays_until(compared))}"
+    assert sentence == f"eagle3/3 {words.format(break_even=compared.pays)}"
     (drawn,) = [curve.break_even_rps for curve in arm_curves(profile) if curve.arm == EAGLE]
     assert drawn == compared.break_even_rps
     if drawn is not None:
-        assert f"{figure(drawn, 'rps')} (" in sentence
+        assert f"{column(drawn, 'rps')} (" in sentence
     assert tell(profile, min_gain=0.2).sentence == sentence
 
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.decision_memory import LiveAcceptance
+from breakeven.planning.observed_load import Load
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.load_driver.design import POINTS_AT_OTHER_LENGTHS, SweepSettings, of_the_sweep
+from breakeven.load_driver.design import SweepSettings, of_the_sweep
 from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.load_driver.sweep import LONGER, missing_probes, planned_probes, probes_of
-from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.point import POINTS_AT_OTHER_LENGTHS, ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 from sweeps import seen
 

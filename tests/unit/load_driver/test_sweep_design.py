@@ -12,13 +12,12 @@ from breakeven.load_driver.design import (
     SweepSettings,
     SweepStep,
     closing_step,
-    first_half,
     line_through,
     next_step,
     planned_rates,
     seconds_left,
 )
-from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.point import ImposedLoad, LoadMode, Point, first_half
 from breakeven.reasons import Reason
 from sweeps import seen
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.phrases import column, ratio_column
 from breakeven_operator.outcome.action_plan import Worth, worth_writing
-from breakeven_operator.outcome.formatting import break_even, figure, pays_until, ratio, speedup
+from breakeven_operator.outcome.formatting import break_even, speedup
 from breakeven_operator.outcome.formatting import pays as pays_of
 from breakeven_operator.resources.meta import Aspect, Condition, ConditionStatus, merge
 from fakes.notes import notes_of
@@ -219,9 +220,9 @@ def test_merged_conditions_say_each_aspect_once_and_keep_the_others(old, aspects
 
 
 def test_figures_read_like_figures():
-    assert figure(8.912, "rps") == "8.91 rps"
-    assert figure(None) == figure(float("inf")) == figure(float("nan")) == "-"
-    assert ratio(1.823, (1.741, None)) == "1.82 [1.74,-]"
+    assert column(8.912, "rps") == "8.91 rps"
+    assert column(None) == column(float("inf")) == column(float("nan")) == "-"
+    assert ratio_column(1.823, (1.741, None)) == "1.82 [1.74,-]"
 
 
 @pytest.mark.parametrize(
@@ -247,26 +248,8 @@ def test_a_break_even_beyond_the_measured_loads_is_said_to_be():
     assert break_even(None) == speedup(None, None) == "-"
 
 
-@pytest.mark.parametrize(
-    ("verdict", "rps", "words"),
-    [
-        ("below", 8.912, "pays until 8.91 rps (8.4 to 9.3)"),
-        ("uncertain", 8.912, "pays until 8.91 rps (8.4 to 9.3)"),
-        ("below", None, "pays until a load beyond the measured range"),
-        ("above", None, "pays from a load beyond the measured range"),
-        ("always", None, "pays at every load"),
-        ("uncertain", None, "may gain or lose: the bounds contain both"),
-    ],
-)
-def test_pays_until_names_the_break_even_and_nothing_else(verdict, rps, words):
-    comparison = SimpleNamespace(
-        verdict=verdict, break_even_rps=rps, break_even_ci_rps=rps and (8.4, 9.3), c2_ratio=1.2, pays_rps=()
-    )
-    assert pays_until(comparison) == words
-
-
 @given(st.floats(min_value=1e-3, max_value=1e7))
 def test_a_figure_has_no_exponent_and_three_digits(value):
-    text = figure(value)
+    text = column(value)
     assert "e" not in text
     assert float(text) == pytest.approx(value, rel=6e-3)

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.evaluation import LoadQuestion, evaluate, evaluate_live
 from breakeven.planning.objective import Slo
-from breakeven.planning.observed_load import LiveAcceptance, Load
+from breakeven.planning.observed_load import Load
 from breakeven.profile import LoadPoint
 from breakeven.profile.fits import Lengths
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, chat

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.planning.arm_blocks import ArmBlocks
-from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness, experiment
+from breakeven.planning.roll_experiment import MeasuredSpeedup, experiment
+from breakeven.reasons import Witness
 from draws import draws
 
 BLOCK_S = 60.0

@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
-from breakeven.planning.what_it_takes import what_it_takes
+from breakeven.planning.what_it_takes import what_it_takes, would_pay
 from breakeven.profile import Conditions, Profile
 from fakes.lawful_profile import lawful_profile_json
 
@@ -80,3 +80,13 @@ def test_beyond_the_acceptance_that_a_draft_can_have_nothing_suffices():
 def test_an_arm_that_was_not_measured_is_refused(profile):
     with pytest.raises(BreakevenError):
         what_it_takes(profile, Arm("mtp", 2), 3.0, Conditions())
+
+
+def test_each_figure_is_said_once_by_its_name(profile):
+    texts = would_pay(profile, EAGLE, 11.0, Conditions())
+    assert [*texts] == ["tokens_per_step", "rps", "answers", "prompts"]
+    assert texts["tokens_per_step"].startswith("Acceptance: eagle/3 would pay from ")
+    assert texts["tokens_per_step"].endswith("it is 2.5 now, and 4 at most.")
+    assert texts["rps"].startswith("The load: eagle/3 would pay at 9.")
+    assert texts["rps"].endswith("it is 11 rps now.")
+    assert would_pay(profile, EAGLE, 3.0, Conditions()) == {}

@@ -109,7 +109,7 @@ def test_explain_has_the_decisions_own_sentence_and_the_words_of_the_table(settl
     text = explained(settled)
     assert settled.decision["message"] in text
     assert f"BelowBreakEven: {Reason.BELOW_BREAK_EVEN.meaning}" in text
-    assert "eagle/3 pays below 9.08 rps per replica (8.41 or more); it is 3 rps now." in text
+    assert "eagle/3 pays until 9.08 rps per replica (8.41 or more); it is 3 rps now." in text
     assert "over them no speculation takes 78 % more of request time" in text
     assert "What it waits for" not in text
 

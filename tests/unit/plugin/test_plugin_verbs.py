@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from breakeven.errors import BreakevenError
+from breakeven_operator.packed import whole
 from breakeven_operator.plugin.examined import examined, prometheus_of
 from breakeven_operator.plugin.plugin_commands import completions, root
 from breakeven_operator.plugin.service_view import ServiceView
@@ -388,16 +389,65 @@ def test_board_of_one_of_several_releases_is_chosen_by_its_pod(verbs, board):
     assert "pod/op-1" in verbs.asked[-1]
 
 
-def test_explain_reads_the_profile_only_of_a_service_that_loses(verbs):
-    verbs("explain", "chat")
-    assert not any("speculationprofiles" in line for line in verbs.asked)
+@pytest.fixture
+def losing(verbs):
+    """Verbs about a service whose arm loses."""
     service = json.loads((verbs.folder / "service").read_text())
     service["status"]["decision"] |= {"speedup": "0.8", "loadRps": "11"}
     (verbs.folder / "service").write_text(json.dumps(service))
-    assert "Acceptance: eagle/3 would pay from" in verbs("explain", "chat")
-    # Who may not read the profile reads the rest.
-    (verbs.folder / "profile").write_text("{}")
-    assert "Acceptance" not in verbs("explain", "chat")
+    return verbs
+
+
+def test_explain_reads_the_profile_only_of_a_service_that_loses(verbs):
+    verbs("explain", "chat")
+    assert not any("speculationprofiles" in line for line in verbs.asked)
+
+
+def test_explain_of_a_losing_arm_asks_breakeven_what_it_would_take(losing):
+    said = losing("explain", "chat")
+    assert "Acceptance: eagle/3 would pay from" in said
+    assert "The load: eagle/3 would pay" not in said
+    # Who may not read the profile, and whose law does not know the figures, reads the rest.
+    service = (losing.folder / "service").read_text()
+    impossible = json.loads(service)
+    impossible["status"] = whole(impossible["status"])
+    impossible["status"]["workings"]["memory"]["seen"] = [{"arm": "eagle/3", "tokensPerStep": "9"}]
+    (losing.folder / "service").write_text(json.dumps(impossible))
+    assert "Acceptance" not in losing("explain", "chat")
+    (losing.folder / "service").write_text(service)
+    (losing.folder / "profile").write_text("{}")
+    assert "Acceptance" not in losing("explain", "chat")
+
+
+def test_without_breakeven_one_line_says_what_is_missing(losing, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(losing.folder / "python3"))
+    monkeypatch.setenv("PATH", f"{losing.folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    said = " ".join(losing("explain", "chat").split())
+    assert "What it would take for eagle/3 to pay: see the board, or install the command `breakeven`" in said
+    done = CliRunner().invoke(root, ["report", "chat"])
+    assert "breakeven: is not on PATH" in str(done.exception)
+
+
+def test_no_verb_imports_numpy(losing):
+    page = str(losing.folder / "chat.html")
+    verbs = [
+        ["status", "-A"], ["status", "chat", "--json"], ["explain", "chat"], ["export", "chat"], ["diff", "chat"], ["pause", "chat"],
+        ["resume", "chat", "--retry"], ["pin", "chat", "eagle/3"], ["recalibrate", "chat"], ["report", "chat", "--to", page],
+        ["doctor", "chat", "--prometheus", "http://127.0.0.1:9"], ["board"],
+    ]  # fmt: skip
+    (losing.folder / "pods").write_text(json.dumps({"items": [operator_pod("op-1")]}))
+    code = (
+        "import sys; sys.modules['numpy'] = sys.modules['scipy'] = None\n"
+        "from click.testing import CliRunner\n"
+        "from breakeven_operator.plugin.plugin_commands import root\n"
+        f"for words in {verbs!r}:\n"
+        "    done = CliRunner().invoke(root, words)\n"
+        "    print('>', words[0], done.exit_code, done.exception, flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ends = {"doctor": "1 1", "board": "1 kubectl port-forward has ended; its message stands above"}
+    ended = [line.removeprefix("> ") for line in done.stdout.splitlines() if line.startswith("> ")]
+    assert ended == [f"{name} {ends.get(name, '0 None')}" for name, *_ in verbs]
 
 
 def test_the_report_says_what_the_service_gains(verbs, tmp_path):

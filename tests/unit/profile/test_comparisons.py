@@ -9,7 +9,6 @@ from scipy.stats import f
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.envelope import envelope
-from breakeven.planning.wording import break_even_text
 from breakeven.profile import Comparison, Conditions, LoadPoint
 from breakeven.profile.comparisons import JudgedCurve, PaysWhere, compare_curves, speedups_at_rps
 from breakeven.profile.curves import Curve
@@ -208,7 +207,7 @@ def test_curves_that_cross_more_than_once_pay_in_ranges_of_load() -> None:
     assert until == pytest.approx((100 / 7) / (1.0 + 5 / 7))
     assert again == pytest.approx((380 / 11) / (1.0 + 19 / 11))
     assert (
-        break_even_text(found)
+        found.break_even
         == f"pays from 0 to {until:.3g} and from {again:.3g} to {found.pays_rps[1][1]:.3g} rps"
     )
 
@@ -227,3 +226,25 @@ def test_points_that_say_nothing_leave_the_bounds_open() -> None:
     low, high = compared(dipping((0.8, 0.8, 1.2, 1.2, 0.8), own_sd=1e4)).speedup_ci or (None, None)
     assert low == pytest.approx(0.0, abs=1e-6)
     assert high is None or high > 1e6
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rps", "words"),
+    [
+        ("below", 8.912, "pays until 8.91 rps (8.4 to 9.3)"),
+        ("uncertain", 8.912, "pays until 8.91 rps (8.4 to 9.3)"),
+        ("above", 8.912, "pays from 8.91 rps (8.4 to 9.3)"),
+        ("below", None, "pays until a load beyond the measured range"),
+        ("above", None, "pays from a load beyond the measured range"),
+        ("always", None, "pays at every load"),
+        ("uncertain", None, "may gain or lose: the bounds contain both"),
+    ],
+)
+def test_where_an_arm_pays_is_its_break_even_or_why_it_has_none(
+    verdict: str, rps: float | None, words: str
+) -> None:
+    ends = (8.4, 9.3) if rps is not None else None
+    found = Comparison(
+        EAGLE, NO_SPECULATION, 1.2, None, 0.8, None, 1.2, None, PaysWhere(verdict), False, False, rps, ends
+    )
+    assert found.pays == words

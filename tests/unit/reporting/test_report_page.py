@@ -84,8 +84,8 @@ def test_light_and_dark_are_both_in_the_file(page: str) -> None:
 def test_the_verdict_has_bounds_and_stands_before_the_pictures(page: str, profile: Profile) -> None:
     sentence = verdict(profile, (2.0, 8.0))
     assert re.fullmatch(
-        r"eagle3/2 is 1\.\d\dx as fast as no speculation \[1\.\d+, 1\.\d+\] at 5 requests/s per replica, measured side by side; "
-        r"it pays until (9\.\d+|10)(\.\d)? requests/s \[9\.\d+, 1[01](\.\d)?\]\.",
+        r"eagle3/2 is 1\.\d\dx as fast as no speculation \(1\.\d+ to 1\.\d+\) at 5 rps per replica, measured side by side; "
+        r"it pays until (9\.\d+|10)(\.\d)? rps \(9\.\d+ to 1[01](\.\d)?\)\.",
         sentence,
     )
     assert page.index(sentence) < page.index("<figure>")

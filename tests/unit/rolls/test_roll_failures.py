@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.planning.roll_experiment import Witness
 from breakeven.readers.prometheus import Samples, TimedValue
+from breakeven.reasons import Witness
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import ArmRequests, RollReading
 from breakeven_operator.observing.fleet_query import STAT

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
-from breakeven.planning.roll_experiment import MeasuredSpeedup, Witness
+from breakeven.planning.roll_experiment import MeasuredSpeedup
 from breakeven.profile import Conditions, Profile
 from breakeven.readers.prometheus import Samples, TimedValue
+from breakeven.reasons import Witness
 from breakeven_operator.case import RollReading
 from breakeven_operator.observing.fleet_query import SAMPLED, STAT
 from breakeven_operator.observing.roll_metrics import RolledPods, both_arms, read_roll

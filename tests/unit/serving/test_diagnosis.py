@@ -133,7 +133,7 @@ def test_a_profile_judges_the_live_load(at_rps):
     assert slow.pays is False
     assert slow.sentence.startswith("speculation slows requests: 0.")
     assert [finding.cause for finding in slow.findings] == [Cause.BEYOND_BREAK_EVEN]
-    assert "the break-even is 4." in slow.findings[0].evidence
+    assert "it pays until 4." in slow.findings[0].evidence
 
 
 def test_an_arm_that_is_saturated_alone_does_not_pay(at_rps):

@@ -158,8 +158,7 @@ def test_an_archive_is_the_same_wherever_and_whenever_it_is_made(tmp_path):
 
 def test_the_plugin_s_packages_are_pinned_with_hashes_by_the_operator_s_lock():
     blocks = pinned((ROOT / "requirements" / "operator.lock").read_text())
-    # numpy is there twice: another version for newer Pythons.
-    assert list(dict.fromkeys(block.partition("==")[0] for block in blocks)) == list(NEEDED)
+    assert [block.partition("==")[0] for block in blocks] == list(NEEDED)
     assert all("--hash=sha256:" in block for block in blocks)
 
 
@@ -183,12 +182,7 @@ def test_wheels_of_a_platform_that_is_not_here(system, machine, runs, does_not):
 
 def test_the_plugin_imports_nothing_that_its_archive_lacks():
     """Each verb imports on use: what is not in the archive is made to fail, and all modules of the plugin are loaded."""
-    allowed = {name.replace("-", "_") for name in NEEDED} | {
-        "yaml",
-        "markdown_it",
-        "breakeven",
-        "breakeven_operator",
-    }
+    allowed = {name.replace("-", "_") for name in NEEDED} | {"yaml", "breakeven", "breakeven_operator"}
     script = (
         "import importlib, importlib.metadata, pkgutil, sys\n"
         f"allowed = {sorted(allowed)!r}\n"
@@ -200,7 +194,6 @@ def test_the_plugin_imports_nothing_that_its_archive_lacks():
         "import breakeven_operator.plugin\n"
         "for module in pkgutil.iter_modules(breakeven_operator.plugin.__path__):\n"
         "    importlib.import_module('breakeven_operator.plugin.' + module.name)\n"
-        "import yaml, rich.live, rich.text\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -16,9 +16,6 @@ from breakeven.cli.parameters import InputFile, Number, Share, read_survival
 from breakeven.errors import InputError
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.phrases import figure
-
-if TYPE_CHECKING:
-    from breakeven.cli.results import AcceptanceResult
 
 
 @click.command("acceptance", short_help="Convert between the acceptance numbers in circulation.")
@@ -172,9 +169,8 @@ def _from_counts(accepted: float, drafts: float | None, k: int) -> _Given:
     return _Given(1.0 + accepted / drafts, k)
 
 
-def _result(given: _Given, k: int, *, method: str, drafted_only: bool) -> AcceptanceResult:
+def _result(given: _Given, k: int, *, method: str, drafted_only: bool) -> dict[str, Any]:
     """Everything that follows from one measured profile or number, at draft length k."""
-    from breakeven.cli.results import AcceptanceResult
     from breakeven.laws.acceptance_numbers import AcceptanceModel, alpha_from_tokens_per_step
     from breakeven.laws.mixture import TwoPointMixture, default_decay
 
@@ -192,41 +188,44 @@ def _result(given: _Given, k: int, *, method: str, drafted_only: bool) -> Accept
         warnings.append(
             f"{at.positions} position(s) measured: fewer than three leave wide bounds at another draft length"
         )
-    return AcceptanceResult(
-        tokens_per_step=at.value,
-        tokens_per_step_range=None if k == given.k else (at.lower, at.upper),
-        acceptance_rate=given.rate if given.rate is not None and k == given.k else (at.value - 1.0) / k,
-        alpha=float(alpha_from_tokens_per_step(at.value, k)),
-        survival=survival,
-        extrapolated=k != given.k,
-        k=k,
-        measured_k=given.k,
-        method=method,
-        basis=at.basis,
-        warnings=warnings,
-    )
+    return {
+        "tokens_per_step": at.value,
+        "tokens_per_step_range": None if k == given.k else (at.lower, at.upper),
+        "acceptance_rate": given.rate if given.rate is not None and k == given.k else (at.value - 1.0) / k,
+        "alpha": float(alpha_from_tokens_per_step(at.value, k)),
+        "survival": survival,
+        "extrapolated": k != given.k,
+        "k": k,
+        "measured_k": given.k,
+        "method": method,
+        "basis": at.basis,
+        "warnings": warnings,
+    }
 
 
 _DRAFTED_ONLY = "the log counts drafts: steps in which nothing was found to draft are not among them, and tokens per step are fewer"
 
 
-def _print(result: AcceptanceResult) -> None:
+def _print(result: Mapping[str, Any]) -> None:
     from breakeven.cli.tables import bounds, figure, print_table, print_warnings
 
-    shares = [figure(share) for share in result.survival or ()]
+    shares = [figure(share) for share in result["survival"] or ()]
     rows = [
-        ("tokens per step (bonus included)", bounds(result.tokens_per_step, result.tokens_per_step_range)),
-        ("acceptance rate (accepted/drafted)", figure(result.acceptance_rate)),
-        ("alpha (independent acceptances)", figure(result.alpha)),
+        (
+            "tokens per step (bonus included)",
+            bounds(result["tokens_per_step"], result["tokens_per_step_range"]),
+        ),
+        ("acceptance rate (accepted/drafted)", figure(result["acceptance_rate"])),
+        ("alpha (independent acceptances)", figure(result["alpha"])),
         # Far positions are nearly zero; the document has all of them.
         (
             "survival by position",
             " ".join(shares[:8]) + (" ..." if len(shares) > 8 else "") if shares else "-",
         ),
     ]
-    where = f"at k = {result.k}" + (f", from k = {result.measured_k}" if result.extrapolated else "")
-    print_table((f"{result.method} {where}", ""), rows)
-    print_warnings(result.warnings)
+    where = f"at k = {result['k']}" + (f", from k = {result['measured_k']}" if result["extrapolated"] else "")
+    print_table((f"{result['method']} {where}", ""), rows)
+    print_warnings(result["warnings"])
 
 
 # The lines of vLLM's log that state accepted tokens, pooled over the log.

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.cli.endpoint_options import access_options, endpoint_of, model_option
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, write_atomically
+from breakeven.cli.output import (
+    ARM,
+    DEFAULT_CONFIDENCE,
+    document,
+    echo_result,
+    json_option,
+    write_atomically,
+)
 from breakeven.cli.parameters import Number, OutputFile, read_loads
 from breakeven.cli.sweep_options import engines_of, guessed_lone_s, sweep_of, workload_options
 from breakeven.errors import InputError
@@ -159,7 +166,7 @@ def command(**options: Any) -> None:
                 "points": [table.document(point) for point in run.points],
                 "pairs": [
                     {
-                        **_named(one.arm),
+                        **document({"": ARM}, one.arm),
                         "request_rate_rps": one.load.rps,
                         "pairs": one.pairs,
                         "speedup": one.ratio,
@@ -203,7 +210,7 @@ class SweepRun:
 
     def arms_document(self) -> dict[str, Any]:
         """The arms as the document of --json names them."""
-        arms = [_named(arm) for arm in self.sweep.arms]
+        arms = [document({"": ARM}, arm) for arm in self.sweep.arms]
         return {"arm": arms[0]} if len(arms) == 1 else {"arms": arms}
 
     async def sweep_engines(self) -> Finished:
@@ -262,7 +269,7 @@ class SweepRun:
         if self.as_json:
             plan = [
                 {
-                    **_named(arm),
+                    **document({"": ARM}, arm),
                     "load_mode": step.load.mode.value,
                     "concurrency": step.load.clients,
                     "request_rate_rps": step.load.rps,
@@ -338,12 +345,6 @@ class SweepRun:
             detail = f"{progress.step.load}, {progress.done}/{progress.total} points, {left} left"
             completed, name = progress.done + share, progress.arm.name
             bar.update(task, description=name, completed=completed, total=progress.total, detail=detail)
-
-
-def _named(arm: Arm) -> dict[str, Any]:
-    from breakeven.cli.results import ArmKey
-
-    return ArmKey.of(arm).model_dump()
 
 
 def _line(point: Point) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from breakeven.arm import Arm
-from breakeven.cli.output import confidence_option, echo_result, json_option, write_atomically
+from breakeven.cli.output import confidence_option, document, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, OutputFile, files_in, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of
 from breakeven.errors import ForeignFileError, InputError, NotIdentifiedError
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
-    from breakeven.cli.results import FitResult
     from breakeven.points.point import Origin, Point
     from breakeven.profile import Profile
 
@@ -118,6 +117,18 @@ def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[Draf
     return dict(zip(silent, arms, strict=False))
 
 
+FIELDS = {
+    "": "confidence arms step_costs? starts? warnings",
+    "arms[].": "method k candidate? schedule? c1_s c1_ci_s c2_s c2_ci_s saturation_rps saturation_ci_rps points excluded "
+    "max_relative_error loo_error measured_range tokens_per_step",
+    "arms[].excluded[].": "row line reason source",
+    "arms[].measured_range.": "rps inflight",
+    "step_costs[].": "name value ci prior",
+    "starts.": "sd beside_sd differences",
+}
+"""Fields of `--json`."""
+
+
 @click.command("fit", short_help="Fit the latency law of every measured arm.")
 @click.argument(
     "files",
@@ -210,7 +221,7 @@ def command(
         write_atomically(paths[value], profile.to_json())
     if as_json:
         members = [
-            {group_by: value, "profile": str(paths[value]), **_shown(profile).model_dump()}
+            {group_by: value, "profile": str(paths[value]), **_shown(profile)}
             for value, profile in profiles.items()
         ]
         echo_result({"confidence": confidence, "groups": members})
@@ -243,16 +254,15 @@ def _file_part(value: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in value)[:64]
 
 
-def _shown(profile: Profile) -> FitResult:
+def _shown(profile: Profile) -> dict[str, Any]:
     """The profile as `--json` shows it: C1 and C2 of all arms at one set of lengths, which its first warning names."""
-    from breakeven.cli.results import FitResult
     from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
 
     lengths = compared_text(profile.arms, Conditions())
     first = [f"all arms at {lengths}"] if lengths else []
     shown = replace(profile, warnings=(*first, *profile.warnings))
-    return FitResult.model_validate(shown)
+    return document(FIELDS, shown)
 
 
 def _show(profile: Profile, *, verbose: bool) -> None:

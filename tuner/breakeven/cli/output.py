@@ -7,15 +7,12 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 _Decorator = Callable[[Any], Any]
 
@@ -44,11 +41,37 @@ confidence_option: _Decorator = click.option(
 )
 
 
-def echo_result(result: BaseModel | Mapping[str, Any]) -> None:
+def echo_result(result: Mapping[str, Any]) -> None:
     """Print the document of `--json`; NaN and infinities become null, which means "no figure"."""
     from pydantic_core import to_json
 
     click.echo(to_json(result, indent=2, ensure_ascii=True, inf_nan_mode="null"))
+
+
+def document(fields: Mapping[str, str], *parts: object, place: str = "", **given: object) -> dict[str, Any]:
+    """The named fields of results, in order: each from `given`, else from the first part that has such an attribute.
+
+    `fields` are names by place: results within a field have a place of their own, `best.`, or `arms[].` in a list. A name that
+    ends in `?` is left out while it is empty.
+    """
+    found = {}
+    for name in fields[place].split():
+        key = name.removesuffix("?")
+        owner = next((part for part in parts if hasattr(part, key)), None)
+        value = given[key] if key in given else _within(fields, getattr(owner, key), f"{place}{key}")
+        if value or key == name:
+            found[key] = value
+    return found
+
+
+def _within(fields: Mapping[str, str], value: Any, place: str) -> Any:
+    if f"{place}[]." in fields:
+        return [document(fields, one, place=f"{place}[].") for one in value]
+    return document(fields, value, place=f"{place}.") if value and f"{place}." in fields else value
+
+
+ARM = "method k candidate? scheduled? adaptive?"
+"""Fields of an arm, named as in options."""
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.output import confidence_option, echo_result, json_option
+from breakeven.cli.output import ARM, confidence_option, document, echo_result, json_option
 from breakeven.cli.parameters import Number, read_draft_lengths, read_survival
 from breakeven.cli.profile_options import (
     arm_of,
@@ -23,18 +24,36 @@ from breakeven.cli.profile_options import (
     read_profile,
     steps_option,
 )
-from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings, through
+from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
-from breakeven.planning.wording import ranges_text
+from breakeven.phrases import ranges_text, ratio_text, spoken
 
 if TYPE_CHECKING:
-    from breakeven.cli.results import PlanArm, PlanResult
     from breakeven.planning.best_arm import BestArm
     from breakeven.planning.envelope import Stretch
     from breakeven.planning.evaluation import ArmEvaluation, Evaluations
     from breakeven.planning.objective import Slo
     from breakeven.profile import Comparison, Profile
 
+_COMPARED = (
+    "speedup speedup_ci side_by_side c1_ratio c1_ratio_ci c2_ratio c2_ratio_ci verdict break_even_rps break_even_ci_rps "
+    "break_even_concurrency break_even_beyond_measured_range pays_rps"
+)
+FIELDS = {
+    "": "confidence best compared_at dispersion quantile arms reason explanation warnings envelope?",
+    "best.": ARM,
+    "arms[].": f"{ARM} measured latency_s latency_ci_s ttft_s tpot_s {_COMPARED} saturation_rps saturated extrapolated basis "
+    "utilisation at_quantile meets_slo capacity_rps capacity_ci_rps tokens_per_second",
+    "arms[].at_quantile.": "latency_s latency_ci_s ttft_s ttft_ci_s tpot_s tpot_ci_s means",
+    "envelope[].": "from_rps to_rps method k candidate?",
+}
+"""Fields of `--json`."""
+
+_NOT_COMPARED = SimpleNamespace(
+    **dict.fromkeys(_COMPARED.split())
+    | {"side_by_side": False, "break_even_beyond_measured_range": False, "pays_rps": ()}
+)
 _SECONDS = Number(min=0, max=86_400, min_open=True)
 
 
@@ -205,8 +224,7 @@ def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
     where = "outside what was measured, or above utilisation 0.75"
     doubts = [f"{arm}: this load is extrapolated ({where})" for arm in doubted]
     if best.kept is not None:
-        kept = best.kept if best.kept.k else "no speculation"
-        doubts.append(f"that an arm is faster than {kept} at this load is an extrapolation")
+        doubts.append(f"that an arm is faster than {spoken(best.kept)} at this load is an extrapolation")
     return doubts
 
 
@@ -221,14 +239,13 @@ class Plan(NamedTuple):
 
 def result_of(
     plan: Plan, confidence: float, quantile: float | None, *, dispersion: float | None
-) -> PlanResult:
+) -> dict[str, Any]:
     """The document of `plan --json`; no dispersion at a concurrency."""
-    from breakeven.cli.results import EnvelopeStretch, PlanResult
-
     stretches = plan.stretches
-    return PlanResult(
+    return document(
+        FIELDS,
         confidence=confidence,
-        best=plan.best.arm,
+        best=document(FIELDS, plan.best.arm, place="best."),
         compared_at="equal_concurrency" if dispersion is None else "equal_rps",
         dispersion=dispersion,
         quantile=quantile,
@@ -236,13 +253,11 @@ def result_of(
         reason=plan.best.reason,
         explanation=_sentence(plan.arms, plan.best),
         warnings=plan.warnings,
-        envelope=None if stretches is None else [EnvelopeStretch.of(one, one.arm) for one in stretches],
+        envelope=[document(FIELDS, one, one.arm, place="envelope[].") for one in stretches or ()],
     )
 
 
-def _arm(one: ArmEvaluation, quantile: float | None) -> PlanArm:
-    from breakeven.cli.results import PlanArm
-
+def _arm(one: ArmEvaluation, quantile: float | None) -> dict[str, Any]:
     against = one.against_none
     compared: dict[str, Any] = {}
     if one.arm == NO_SPECULATION:
@@ -253,42 +268,27 @@ def _arm(one: ArmEvaluation, quantile: float | None) -> PlanArm:
         compared |= dict.fromkeys(("c1_ratio_ci", "c2_ratio_ci"), (1.0, 1.0)) | {"verdict": "tie"}
     elif against is not None:
         compared = {"break_even_beyond_measured_range": against.break_even_beyond_range}
-    return PlanArm.of(
-        one.arm,
-        one.prediction,
-        one,
-        against,
-        at_quantile=None if quantile is None else one.promised,
-        **compared,
-    )
+    quantiles = SimpleNamespace(at_quantile=None if quantile is None else one.promised)
+    parts = (one.arm, one.prediction, one, quantiles, against or _NOT_COMPARED)
+    return document(FIELDS, *parts, place="arms[].", **compared)
 
 
 def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
     best, chosen = named.arm, named.chosen
     if chosen.prediction.saturated:
-        most = "no speculation" if best == NO_SPECULATION else str(best)
-        return f"every arm is saturated; {most} has the highest saturation, {figure(chosen.saturation_rps)} rps: add replicas"
+        return f"every arm is saturated; {spoken(best)} has the highest saturation, {figure(chosen.saturation_rps)} rps: add replicas"
     if chosen.against_none is None:
         others = [one for one in arms if one.arm != best]
         if best == NO_SPECULATION:
             return "no speculation is best" if others else "only no speculation was measured"
         return f"{best} is best" if others else f"{best} is the only arm"
     gain = chosen.against_none
-    unbounded = gain.speedup == float("inf")
-    words = f"{best} is best, {figure(gain.speedup)}x{through(gain.speedup_ci)} {gain.how_known}"
-    if unbounded:
+    words = f"{best} is best, {ratio_text(Estimate.of(gain.speedup, gain.speedup_ci))} {gain.how_known}"
+    if gain.speedup == float("inf"):
         words = f"{best} is best: without speculation the replica is saturated"
+    words += f"; {gain.pays}"
     if gain.pays_rps:
-        return f"{words}; pays {ranges_text(gain.pays_rps)} rps"
-    if gain.break_even_rps is not None:
-        side = "until" if gain.verdict == "below" else "from"
-        words += f"; pays {side} {figure(gain.break_even_rps)} rps{through(gain.break_even_ci_rps)}"
-    elif gain.verdict in {"always", "never", "uncertain", "tie"}:
-        words += {"always": "; pays at every load", "never": "; never pays", "tie": "; a tie"}.get(
-            gain.verdict.value, "; the bounds tell no gain from a loss"
-        )
-    else:
-        words += f"; pays {gain.verdict.value} a load beyond the measured range"
+        return words
     if gain.verdict.value == ("below" if gain.c2_ratio < 1 else "above"):
         return words  # decided by points that bend, for which the ratio of the laws is wrong
     trend = "shrinks" if gain.c2_ratio > 1 else "grows"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import confidence_option, echo_result, json_option
+from breakeven.cli.output import confidence_option, document, echo_result, json_option
 from breakeven.cli.parameters import MeasuredDrafts, Number, read_draft_length
 from breakeven.cli.profile_options import (
     arm_in,
@@ -23,6 +23,12 @@ from breakeven.errors import InputError
 if TYPE_CHECKING:
     from breakeven.arm import Arm
     from breakeven.profile import Prediction
+
+FIELDS = {
+    "": "confidence latency_s latency_ci_s ttft_s ttft_ci_s tpot_s tpot_ci_s quantile means inflight utilisation saturated "
+    "extrapolated basis would_pay?"
+}
+"""Fields of `--json`."""
 
 
 @click.command("predict", short_help="Latency of one arm at one load.")
@@ -48,6 +54,12 @@ if TYPE_CHECKING:
     type=Number(0, 1, min_open=True, max_open=True),
     help="0.5, 0.95 or 0.99 in place of the means.",
 )
+@click.option(
+    "--would-pay",
+    "asks",
+    is_flag=True,
+    help="Also say at which acceptance, load or lengths, each alone (with --rps), the arm would be as fast as no speculation.",
+)
 @confidence_option
 @json_option
 def command(
@@ -64,6 +76,7 @@ def command(
     quantile: float | None,
     confidence: float,
     *,
+    asks: bool,
     as_json: bool,
 ) -> None:
     """Predict the latency of one arm at a rate (open loop) or a concurrency (closed loop).
@@ -79,10 +92,13 @@ def command(
     """
     from breakeven.cli.tables import figure
     from breakeven.planning.evaluation import extrapolated
+    from breakeven.planning.what_it_takes import would_pay
     from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
 
     load_given(rps, concurrency)
+    if asks and rps is None:
+        raise click.UsageError("--would-pay goes with --rps")
     if tokens_per_step is not None and alpha is not None:
         raise click.UsageError("--tokens-per-step and --alpha say the same thing; give one")
     of_result = None if isinstance(k, str) else arm_of(method, k, candidate)
@@ -92,19 +108,27 @@ def command(
     found = profile.predict(
         arm, rps=rps, concurrency=concurrency, conditions=conditions, quantile=quantile, confidence=confidence
     )
+    texts = would_pay(profile, arm, rps, conditions) if asks and rps is not None else {}
     doubtful = extrapolated(found, open_loop=rps is not None)
     where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
     if lengths := compared_text(profile.arms, conditions):
         where += f" and {lengths}"
     if as_json:
-        from breakeven.cli.results import PredictResult
-
-        echo_result(PredictResult.of(found, confidence=confidence, quantile=quantile, extrapolated=doubtful))
-    elif found.saturated:
+        given: dict[str, Any] = {
+            "confidence": confidence,
+            "quantile": quantile,
+            "extrapolated": doubtful,
+            "would_pay": texts,
+        }
+        echo_result(document(FIELDS, found, **given))
+        return
+    if found.saturated:
         saturation = figure(profile.curve(arm, conditions).saturation_rps)
         click.echo(f"{arm} at {where}: saturated; its saturation is {saturation} rps")
     else:
         _print(found, where, quantile, doubtful=doubtful)
+    for text in texts.values():
+        click.echo(text)
 
 
 def _tokens_per_step(arm: Arm, given: float | None, alpha: float | None) -> float | None:

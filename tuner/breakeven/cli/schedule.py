@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +15,6 @@ from breakeven.cli.parameters import InputFile, Number, read_draft_lengths
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
 
 if TYPE_CHECKING:
-    from breakeven.cli.results import ScheduleResult
     from breakeven.planning.stepwise import StepView
     from breakeven.tiers import Schedule
 
@@ -118,9 +118,7 @@ def _result(
     confidence: float,
     *,
     worst_case: bool,
-) -> ScheduleResult:
-    from breakeven.cli.results import ScheduleResult
-
+) -> dict[str, Any]:
     warnings = list(view.warnings)
     if not found.speculates:
         warnings.append(
@@ -142,29 +140,29 @@ def _result(
         warnings.append(
             f"no draft length keeps {tpot_slo_s:g} s per token up to batch size {late[-1]}; the fastest is taken"
         )
-    return ScheduleResult(
+    return {
         # vLLM refuses 0: a schedule that never drafts must still name a draft length.
-        num_speculative_tokens=max(found.num_speculative_tokens, 1),
-        num_speculative_tokens_per_batch_size=ranges,
-        method=method,
-        tokens_per_step={str(k): value for k, value in e.items()},
-        tpot_s=tpot,
-        basis=view.basis,
-        warnings=warnings,
-        confidence=confidence,
-    )
+        "num_speculative_tokens": max(found.num_speculative_tokens, 1),
+        "num_speculative_tokens_per_batch_size": ranges,
+        "method": method,
+        "tokens_per_step": {str(k): value for k, value in e.items()},
+        "tpot_s": tpot,
+        "basis": view.basis,
+        "warnings": warnings,
+        "confidence": confidence,
+    }
 
 
-def _print(result: ScheduleResult) -> None:
+def _print(result: Mapping[str, Any]) -> None:
     from breakeven.cli.tables import figure, print_table, print_warnings
 
     rows = [
-        (f"{low}-{high}", str(k), figure(result.tokens_per_step[str(k)]), figure(1000.0 * tpot))
+        (f"{low}-{high}", str(k), figure(result["tokens_per_step"][str(k)]), figure(1000.0 * tpot))
         for (low, high, k), tpot in zip(
-            result.num_speculative_tokens_per_batch_size, result.tpot_s, strict=True
+            result["num_speculative_tokens_per_batch_size"], result["tpot_s"], strict=True
         )
     ]
     print_table(("batch size", "draft length", "tokens per step", "TPOT ms at the upper end"), rows)
-    keys = {"num_speculative_tokens", "num_speculative_tokens_per_batch_size"}
-    click.echo(f"add to --speculative-config:\n{json.dumps(result.model_dump(include=keys))}")
-    print_warnings(result.warnings)
+    keys = ("num_speculative_tokens", "num_speculative_tokens_per_batch_size")
+    click.echo(f"add to --speculative-config:\n{json.dumps({key: result[key] for key in keys})}")
+    print_warnings(result["warnings"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import confidence_option, echo_result, json_option, several
+from breakeven.cli.output import confidence_option, document, echo_result, json_option, several
 from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
-    from breakeven.cli.results import ReplayedPolicy
     from breakeven.planning.policy import Policy
     from breakeven.profile import Profile
     from breakeven_sim.replay.fleet_arms import CostArms, LawArms
@@ -69,6 +68,13 @@ _options = several(
     click.option("--rate-scale", type=_POSITIVE, default=1.0, show_default=True, help="Times the trace's rate."),
     click.option("--seed", type=int, default=0, show_default=True, help="Of everything random."),
 )  # fmt: skip
+
+
+FIELDS = {
+    "": "policy requests mean_latency_s p95_latency_s speedup_vs_none speedup_vs_oracle switches seconds_below_one slo_attainment "
+    "ttft_mean_s ttft_p95_s tpot_mean_s tpot_p95_s tokens_per_step mean_inflight"
+}
+"""Fields of a policy of `--json`."""
 
 
 @click.command("simulate")
@@ -166,16 +172,16 @@ def _unmeasured(study: Study) -> dict[Arm, tuple[str, ...]]:
     return found
 
 
-def _row(study: Study, name: str) -> ReplayedPolicy:
-    from breakeven.cli.results import ReplayedPolicy
-
+def _row(study: Study, name: str) -> dict[str, Any]:
     outcome = study.outcome(name)
     none, oracle = study.outcome("none"), study.outcome("oracle")
     inflight = outcome.mean_inflight
-    parts = ("ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "tpot_p95_s", "tokens_per_step")
-    return ReplayedPolicy.of(
+    names = ("ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "tpot_p95_s", "tokens_per_step")
+    parts: dict[str, Any] = {name: getattr(outcome.parts, name, None) for name in names}
+    return document(
+        FIELDS,
         outcome,
-        **{part: getattr(outcome.parts, part, None) for part in parts},
+        **parts,
         policy=name,
         mean_inflight=None if inflight is None else inflight / study.replicas,
         speedup_vs_none=_ratio(none, outcome),
@@ -204,7 +210,7 @@ def _progress(count: int, *, hidden: bool) -> Iterator[Any]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _print(rows: Sequence[ReplayedPolicy], study: Study, notes: Sequence[str]) -> None:
+def _print(rows: Sequence[Mapping[str, Any]], study: Study, notes: Sequence[str]) -> None:
     from breakeven.cli.tables import figure, percent, print_table, print_text, print_warnings
 
     header = (
@@ -222,15 +228,15 @@ def _print(rows: Sequence[ReplayedPolicy], study: Study, notes: Sequence[str]) -
         header,
         [
             (
-                row.policy,
-                f"{row.requests:.0f}",
-                figure(row.mean_latency_s),
-                figure(row.p95_latency_s),
-                figure(row.speedup_vs_none),
-                figure(row.speedup_vs_oracle),
-                str(row.switches),
-                f"{row.seconds_below_one:.0f}",
-                percent(row.slo_attainment),
+                row["policy"],
+                f"{row['requests']:.0f}",
+                figure(row["mean_latency_s"]),
+                figure(row["p95_latency_s"]),
+                figure(row["speedup_vs_none"]),
+                figure(row["speedup_vs_oracle"]),
+                str(row["switches"]),
+                f"{row['seconds_below_one']:.0f}",
+                percent(row["slo_attainment"]),
             )
             for row in rows
         ],

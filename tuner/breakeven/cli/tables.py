@@ -43,18 +43,6 @@ def within(value: float | None, interval: Bounds | None, scale: float = 1.0) -> 
     return figure(value * scale) if known else NOT_KNOWN
 
 
-def through(interval: Bounds | None) -> str:
-    """Bounds in a sentence, ` (1.44 to 1.66)`; nothing if there are none."""
-    if interval is None:
-        return ""
-    low, high = interval
-    if low is None and high is None:
-        return " (no bound)"
-    if high is None:
-        return f" (at least {figure(low)})"
-    return f" (at most {figure(high)})" if low is None else f" ({figure(low)} to {figure(high)})"
-
-
 def percent(share: float | None) -> str:
     """A share in percent with one decimal."""
     return "-" if share is None else f"{100.0 * share:.1f} %"

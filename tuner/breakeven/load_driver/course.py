@@ -15,7 +15,6 @@ from breakeven.load_driver.design import (
     SweepStep,
     carries,
     closing_step,
-    first_half,
     has_first_half,
     line_of_ends,
     next_step,
@@ -24,7 +23,7 @@ from breakeven.load_driver.design import (
 )
 from breakeven.load_driver.next_point import Purchase, believed, imagined, next_point
 from breakeven.load_driver.question import Question
-from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.point import ImposedLoad, LoadMode, Point, first_half
 
 _MOST_STEPS = 500
 

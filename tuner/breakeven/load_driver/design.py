@@ -18,17 +18,12 @@ from itertools import pairwise
 import numpy as np
 
 from breakeven.errors import InputError
-from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.points.point import FEWEST_OF_A_LAW, ImposedLoad, LoadMode, Point, first_half
 from breakeven.reasons import Reason
 
 SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one load
 # A window grows to this multiple of what was planned: a planned one may be shorter than a request of this engine.
 _LENGTHENED = 10.0
-
-_FEWEST_OF_A_LAW = 3
-
-POINTS_AT_OTHER_LENGTHS = 2
-"""Number of short points at other lengths that an arm has beside its sweep; a schedule has none."""
 
 _LONGER_SURELY = 2.0
 """A point whose prompts are this multiple of the shortest ones is one at other lengths: windows of a sweep differ by less."""
@@ -87,11 +82,6 @@ class SweepSettings:
                 f"{self.point_seconds:g}",
                 f"at least the shortest, {self.min_point_seconds:g}",
             )
-
-
-def first_half(loads: int) -> int:
-    """Number of loads that the first of two starts measures: enough for a law of its own."""
-    return min(loads, max(_FEWEST_OF_A_LAW, (loads + 1) // 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +235,7 @@ def next_step(
 def has_first_half(settings: SweepSettings, measured: Sequence[Point]) -> bool:
     """Whether a sweep that a second start will go on with has what its first start is to measure."""
     usable = sum(point.usable for point in measured)
-    return usable >= _FEWEST_OF_A_LAW and _usable(measured) >= first_half(settings.loads)
+    return usable >= FEWEST_OF_A_LAW and _usable(measured) >= first_half(settings.loads)
 
 
 def closing_step(

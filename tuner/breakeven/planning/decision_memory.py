@@ -1,15 +1,148 @@
-"""The memory of decisions: one state that the rule and its limits carry from one decision to the next."""
+"""The memory of decisions: one state that the rule and its limits carry from one decision to the next, and its parts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from breakeven.arm import Arm
-from breakeven.planning.fluid_queue import Backlog
-from breakeven.planning.learned_laws import Evidence
-from breakeven.planning.observed_load import LiveAcceptance
-from breakeven.planning.surprise import LargestRate
+
+RARE_DAYS = 10.0
+"""Days between two surprises of the load; the savings that pay for them are remembered for as long."""
+ACCOUNT_S = RARE_DAYS * 86400.0
+"""Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
+ANOTHER_UNIT = math.log(1000.0)
+"""Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page with any figure."""
+_MOST_PRECISION = 1e9
+"""Precision that no week of windows reaches: the mean of each half hour is known to 4 %."""
+_FORGOTTEN_S = 7 * 86400.0
+_MISSING = 0.25
+"""Share of a calculated queue; with fewer requests in flight there is no queue, and the arm carries more than by its law."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAcceptance:
+    """Acceptance that was measured live: it outranks the calibrated one for every arm of the same drafter.
+
+    Attributes:
+        survival: unconditional survival per draft and position; empty if not seen.
+        variance: of E over windows of time about their average; 0 where only one was seen.
+    """
+
+    arm: Arm
+    tokens_per_step: float
+    survival: tuple[float, ...] = ()
+    variance: float = 0.0
+
+    @property
+    def relative_scatter(self) -> float:
+        """Relative standard deviation of E between windows; 0 where only one was seen."""
+        return math.sqrt(self.variance) / self.tokens_per_step
+
+    def moved(self, e: float, survival: tuple[float, ...], weight: float) -> LiveAcceptance:
+        """The averages with one more window at its weight; a survival of another length replaces the old one."""
+        weight = share_of_steps(weight, e, self.tokens_per_step)
+        missed = e - self.tokens_per_step
+        same_positions = len(survival) == len(self.survival)
+        return replace(
+            self,
+            tokens_per_step=self.tokens_per_step + weight * missed,
+            survival=tuple(
+                before + weight * (now - before) for before, now in zip(self.survival, survival, strict=True)
+            )
+            if same_positions
+            else survival or self.survival,
+            variance=(1.0 - weight) * (self.variance + weight * missed**2),
+        )
+
+
+def share_of_steps(weight: float, e: float, before: float) -> float:
+    """Share of request-steps that a window brings at a weight of the tokens: E is all tokens over all steps.
+
+    Users ask for tokens. A mean of E over windows counts those with few steps as much as those with many, and is too high.
+    """
+    return weight * before / (weight * before + (1.0 - weight) * e)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Evidence of one arm's live latency about the logarithms (u1, u2) of its factors.
+
+    Attributes:
+        precision: of (u1, u1), (u1, u2) and (u2, u2).
+        pull: precision times mean, of u1 and u2.
+        at_s: when it was last added to (s); it fades from then on.
+        level_s: C1 and C2 (s) of the profile's law, as converted to the acceptance and lengths of that time; None if as now.
+    """
+
+    precision: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    pull: tuple[float, float] = (0.0, 0.0)
+    at_s: float = 0.0
+    level_s: tuple[float, float] | None = None
+
+    @property
+    def possible(self) -> bool:
+        """Whether windows of live latency can have left it: in a file or a status that a person changed, it may be anything."""
+        (a, b, c), towards = self.precision, math.hypot(*self.pull)
+        if not (0.0 <= a <= _MOST_PRECISION and 0.0 <= c <= _MOST_PRECISION):
+            return False
+        # Six digits of each are stored. Means beyond the bound are no evidence, see `with_latency`.
+        together = b * b <= a * c * (1.0 + 1e-4) + 1e-9
+        return together and towards <= 2.0 * ANOTHER_UNIT * (a + c) and min(self.level_s or (1.0,)) > 0.0
+
+    def faded(self, now_s: float) -> Evidence:
+        """The evidence as it counts later: it fades, because engines and requests change."""
+        kept = math.exp(-max(now_s - self.at_s, 0.0) / _FORGOTTEN_S)
+        a, b, c = self.precision
+        pull = (self.pull[0] * kept, self.pull[1] * kept)
+        return replace(self, precision=(a * kept, b * kept, c * kept), pull=pull, at_s=now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LargestRate:
+    """The largest rate (1/s per replica) that was seen lately, and when (s)."""
+
+    rps: float = 0.0
+    at_s: float = -math.inf
+
+    def after(self, rps: float, now_s: float) -> LargestRate:
+        """The largest rate after another one was seen: a smaller one counts as soon as the larger one is ten days old."""
+        older = not 0.0 <= now_s - self.at_s <= ACCOUNT_S
+        return LargestRate(rps, now_s) if older or rps >= self.rps else self
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Requests that wait, per replica, calculated from arrivals and the capacity by laws, without latency.
+
+    A rule that looked at the latency of a window would leave out the windows that contradict a law.
+
+    Attributes:
+        without: on no speculation, if it had run all the time.
+        stood_s: when there was last a queue here (s); None if never.
+    """
+
+    here: float = 0.0
+    without: float = 0.0
+    stood_s: float | None = None
+
+    def after(self, rps: float, carries_rps: tuple[float, float], during_s: float, now_s: float) -> Backlog:
+        """The backlog after an interval (s) that ends now, by the capacity (1/s) of the arm in place, and of no speculation."""
+        here, without = (
+            max(before + (rps - carried) * during_s, 0.0)
+            for before, carried in zip((self.here, self.without), carries_rps, strict=True)
+        )
+        return Backlog(here, without, now_s if here > 0.0 else self.stood_s)
+
+    def seen(self, inflight: float | None) -> Backlog:
+        """The backlog, empty if the number in flight contradicts the queue here."""
+        gone = inflight is not None and inflight < _MISSING * self.here
+        return Backlog() if gone else self
+
+    def teaches(self, window_s: float, now_s: float) -> bool:
+        """Whether a window met no queue, not even the rest of an earlier one."""
+        return not self.here and (self.stood_s is None or not 0.0 <= now_s - self.stood_s <= window_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.arrays import Span
 from breakeven.planning.capacity import Capacity, capacity_along
+from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.objective import ObjectiveStrain, Slo, objective_strain
-from breakeven.planning.observed_load import LiveAcceptance, Load, live_conditions
+from breakeven.planning.observed_load import Load, live_conditions
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import JudgedCurve, compare_curves
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured

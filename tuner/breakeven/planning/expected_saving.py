@@ -23,23 +23,16 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.decision_memory import DecisionMemory
+from breakeven.planning.decision_memory import ACCOUNT_S, DecisionMemory, Evidence
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.fluid_queue import Outflow, waited_along
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
-from breakeven.planning.learned_laws import (
-    Evidence,
-    LawPrior,
-    LearnedLaws,
-    SeenLatency,
-    learned,
-    with_latency,
-)
+from breakeven.planning.learned_laws import LawPrior, LearnedLaws, SeenLatency, learned, with_latency
 from breakeven.planning.objective import ObjectiveStrain, tail_factor
 from breakeven.planning.observed_load import Load
 from breakeven.planning.outlook import ExpectedLoad
-from breakeven.planning.surprise import ACCOUNT_S, LASTS_S, Jump, worth_avoiding
+from breakeven.planning.surprise import LASTS_S, Jump, worth_avoiding
 
 _DAY_S = 86400.0
 _STAYS = 1.2

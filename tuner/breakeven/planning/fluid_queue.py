@@ -12,43 +12,6 @@ _LEAST_DRAIN = 0.02
 """Share of capacity by which a queue shrinks at the least; a mean load beyond capacity is not treated here."""
 
 
-_MISSING = 0.25
-"""Share of a calculated queue; with fewer requests in flight there is no queue, and the arm carries more than by its law."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Requests that wait, per replica, calculated from arrivals and the capacity by laws, without latency.
-
-    A rule that looked at the latency of a window would leave out the windows that contradict a law.
-
-    Attributes:
-        without: on no speculation, if it had run all the time.
-        stood_s: when there was last a queue here (s); None if never.
-    """
-
-    here: float = 0.0
-    without: float = 0.0
-    stood_s: float | None = None
-
-    def after(self, rps: float, carries_rps: tuple[float, float], during_s: float, now_s: float) -> Backlog:
-        """The backlog after an interval (s) that ends now, by the capacity (1/s) of the arm in place, and of no speculation."""
-        here, without = (
-            max(before + (rps - carried) * during_s, 0.0)
-            for before, carried in zip((self.here, self.without), carries_rps, strict=True)
-        )
-        return Backlog(here, without, now_s if here > 0.0 else self.stood_s)
-
-    def seen(self, inflight: float | None) -> Backlog:
-        """The backlog, empty if the number in flight contradicts the queue here."""
-        gone = inflight is not None and inflight < _MISSING * self.here
-        return Backlog() if gone else self
-
-    def teaches(self, window_s: float, now_s: float) -> bool:
-        """Whether a window met no queue, not even the rest of an earlier one."""
-        return not self.here and (self.stood_s is None or not 0.0 <= now_s - self.stood_s <= window_s)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class FluidQueue:
     """Requests that wait now, per replica, and request-seconds that all requests together have waited so far; shape (M,) each."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.decision_memory import ANOTHER_UNIT, Evidence
 
 _SHARED_SD = 0.10
 """Standard deviation of the error that all arms share: live requests differ from the requests of the calibration."""
@@ -34,76 +35,40 @@ _REQUEST_SD = 1.0
 """Relative standard deviation of the latency of one request: answers are of any length."""
 INDEPENDENT_S = 1800.0
 """Live means of windows within this time err in the same way: their loads and texts are the same."""
-_FORGOTTEN_S = 7 * 86400.0
 _CONVERTED_SD = 0.5
 """Share of a conversion (of its logarithm) by which it may be wrong, beside its known errors."""
 _NOTHING_KNOWN_SD = 3.0
 """Standard deviation (ln) of a coefficient of which nothing is known: a factor of twenty either way. Draws of a larger one overflow."""
-_ANOTHER_UNIT = math.log(1000.0)
-"""Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page with any figure."""
-_MOST_PRECISION = 1e9
-"""Precision that no week of windows reaches: the mean of each half hour is known to `_NOISE_SD`."""
 _SURPRISING_SD = 3.0
 _DRAWS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Evidence of one arm's live latency about the logarithms (u1, u2) of its factors.
+def converted(seen: Evidence, level_s: tuple[float, float]) -> Evidence:
+    """The evidence for the law converted to other conditions, with more doubt the further the conversion moved it.
 
-    Attributes:
-        precision: of (u1, u1), (u1, u2) and (u2, u2).
-        pull: precision times mean, of u1 and u2.
-        at_s: when it was last added to (s); it fades from then on.
-        level_s: C1 and C2 (s) of the profile's law, as converted to the acceptance and lengths of that time; None if as now.
+    A latency measured at one acceptance is evidence there. At another one it rests on the profile's conversion. Without
+    this doubt, hours at the one would outweigh measurements at the other.
     """
+    doubt, precision = np.diag(_moved(seen, level_s)), _matrix(seen)
+    kept = np.linalg.inv(np.eye(2) + precision @ doubt)
+    (a, b), (_, c) = (kept @ precision).tolist()
+    p, q = (kept @ np.asarray(seen.pull)).tolist()
+    return replace(seen, precision=(a, b, c), pull=(p, q), level_s=level_s)
 
-    precision: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    pull: tuple[float, float] = (0.0, 0.0)
-    at_s: float = 0.0
-    level_s: tuple[float, float] | None = None
 
-    @property
-    def possible(self) -> bool:
-        """Whether windows of live latency can have left it: in a file or a status that a person changed, it may be anything."""
-        (a, b, c), towards = self.precision, math.hypot(*self.pull)
-        if not (0.0 <= a <= _MOST_PRECISION and 0.0 <= c <= _MOST_PRECISION):
-            return False
-        # Six digits of each are stored. Means beyond the bound are no evidence, see `with_latency`.
-        together = b * b <= a * c * (1.0 + 1e-4) + 1e-9
-        return together and towards <= 2.0 * _ANOTHER_UNIT * (a + c) and min(self.level_s or (1.0,)) > 0.0
+def _strayed(seen: Evidence, level_s: tuple[float, float]) -> bool:
+    """Whether the doubt of the conversion outweighs the evidence."""
+    return float(_moved(seen, level_s) @ np.diag(_matrix(seen))) > 1.0
 
-    def faded(self, now_s: float) -> Evidence:
-        """The evidence as it counts later: it fades, because engines and requests change."""
-        kept = math.exp(-max(now_s - self.at_s, 0.0) / _FORGOTTEN_S)
-        a, b, c = self.precision
-        pull = (self.pull[0] * kept, self.pull[1] * kept)
-        return replace(self, precision=(a * kept, b * kept, c * kept), pull=pull, at_s=now_s)
 
-    def converted(self, level_s: tuple[float, float]) -> Evidence:
-        """The evidence for the law converted to other conditions, with more doubt the further the conversion moved it.
+def _matrix(seen: Evidence) -> FloatArray:
+    a, b, c = seen.precision
+    return np.array([[a, b], [b, c]])
 
-        A latency measured at one acceptance is evidence there. At another one it rests on the profile's conversion. Without
-        this doubt, hours at the one would outweigh measurements at the other.
-        """
-        doubt, precision = np.diag(self._moved(level_s)), self._matrix
-        kept = np.linalg.inv(np.eye(2) + precision @ doubt)
-        (a, b), (_, c) = (kept @ precision).tolist()
-        p, q = (kept @ np.asarray(self.pull)).tolist()
-        return replace(self, precision=(a, b, c), pull=(p, q), level_s=level_s)
 
-    def strayed(self, level_s: tuple[float, float]) -> bool:
-        """Whether the doubt of the conversion outweighs the evidence."""
-        return float(self._moved(level_s) @ np.diag(self._matrix)) > 1.0
-
-    @property
-    def _matrix(self) -> FloatArray:
-        a, b, c = self.precision
-        return np.array([[a, b], [b, c]])
-
-    def _moved(self, level_s: tuple[float, float]) -> FloatArray:
-        """Variances of the error of a conversion since then."""
-        return np.asarray((_CONVERTED_SD * np.log(np.divide(level_s, self.level_s or level_s))) ** 2)
+def _moved(seen: Evidence, level_s: tuple[float, float]) -> FloatArray:
+    """Variances of the error of a conversion since then."""
+    return np.asarray((_CONVERTED_SD * np.log(np.divide(level_s, seen.level_s or level_s))) ** 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +129,7 @@ def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s:
     size = 2 * len(priors)
     levels_s = {one.arm: one.level_s for one in priors}
     seen = {
-        arm: one.faded(now_s).converted(levels_s[arm]) for arm, one in evidence.items() if arm in levels_s
+        arm: converted(one.faded(now_s), levels_s[arm]) for arm, one in evidence.items() if arm in levels_s
     }
     family_variance = _family_variances(priors, seen)
     prior = np.full((size, size), _SHARED_SD**2)
@@ -258,7 +223,7 @@ def with_latency(
     share = parts / predicted_s
     surprise = math.log(seen.latency_s / predicted_s)
     towards = surprise + float(share @ mean)
-    if abs(towards) > _ANOTHER_UNIT:
+    if abs(towards) > ANOTHER_UNIT:
         return dict(evidence)
     before = evidence.get(arm)
     if before is None:
@@ -268,7 +233,7 @@ def with_latency(
         since_s = max(now_s - before.at_s, 0.0)
         # At another acceptance, or at other lengths, a window counts for as long as itself: half an hour of them overturns what
         # was known, and a single one does not, however long nothing was added.
-        since_s = min(since_s, seen.lasted_s) if before.strayed(level_s) else since_s
+        since_s = min(since_s, seen.lasted_s) if _strayed(before, level_s) else since_s
         news = -math.expm1(-since_s / INDEPENDENT_S)
     if news <= 0.0:
         return dict(evidence)
@@ -278,8 +243,8 @@ def with_latency(
         # One surprising window counts less; several in a row show that the engine has changed.
         variance *= 4.0
     before = (before or Evidence(level_s=level_s)).faded(now_s)
-    if before.level_s is None or before.strayed(level_s):
-        before = before.converted(level_s)
+    if before.level_s is None or _strayed(before, level_s):
+        before = converted(before, level_s)
     (a, b, c), (p, q) = before.precision, before.pull
     (s1, s2), weight = share.tolist(), 1.0 / variance
     after = replace(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.acceptance_numbers import TokensPerStep
 from breakeven.laws.moved_acceptance import SeenAt, carried
+from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.profile import ArmFit, Bounds, Conditions, Profile
 
 AVERAGED_S = 900.0
@@ -79,50 +80,6 @@ class Load:
     def idle(self) -> bool:
         """Whether there were no requests to decide on."""
         return self.rps == 0 or self.requests == 0
-
-
-@dataclass(frozen=True, slots=True)
-class LiveAcceptance:
-    """Acceptance that was measured live: it outranks the calibrated one for every arm of the same drafter.
-
-    Attributes:
-        survival: unconditional survival per draft and position; empty if not seen.
-        variance: of E over windows of time about their average; 0 where only one was seen.
-    """
-
-    arm: Arm
-    tokens_per_step: float
-    survival: tuple[float, ...] = ()
-    variance: float = 0.0
-
-    @property
-    def relative_scatter(self) -> float:
-        """Relative standard deviation of E between windows; 0 where only one was seen."""
-        return math.sqrt(self.variance) / self.tokens_per_step
-
-    def moved(self, e: float, survival: tuple[float, ...], weight: float) -> LiveAcceptance:
-        """The averages with one more window at its weight; a survival of another length replaces the old one."""
-        weight = share_of_steps(weight, e, self.tokens_per_step)
-        missed = e - self.tokens_per_step
-        same_positions = len(survival) == len(self.survival)
-        return replace(
-            self,
-            tokens_per_step=self.tokens_per_step + weight * missed,
-            survival=tuple(
-                before + weight * (now - before) for before, now in zip(self.survival, survival, strict=True)
-            )
-            if same_positions
-            else survival or self.survival,
-            variance=(1.0 - weight) * (self.variance + weight * missed**2),
-        )
-
-
-def share_of_steps(weight: float, e: float, before: float) -> float:
-    """Share of request-steps that a window brings at a weight of the tokens: E is all tokens over all steps.
-
-    Users ask for tokens. A mean of E over windows counts those with few steps as much as those with many, and is too high.
-    """
-    return weight * before / (weight * before + (1.0 - weight) * e)
 
 
 def live_conditions(

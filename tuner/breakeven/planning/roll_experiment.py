@@ -30,7 +30,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -46,6 +45,7 @@ from breakeven.planning.arm_blocks import (
     both_served,
 )
 from breakeven.profile.student_t import t_quantile
+from breakeven.reasons import Witness
 
 _USUAL_POD_SD = 0.04
 """Usual standard deviation between pods of one arm: two runs of one engine scatter by 2 to 6 %."""
@@ -68,14 +68,6 @@ _DISCOUNTED = 1
 """Place of the fading among `WARMING_BLOCKS` by which blocks of cold pods count less."""
 _NO_CACHE = 0.02
 """Share of prompt tokens found in the prefix cache below which no pod counts as cold."""
-
-
-class Witness(StrEnum):
-    """Comparison that a measured speedup rests on."""
-
-    SIDE_BY_SIDE = "SideBySide"
-    BEFORE_AFTER = "BeforeAfter"
-    BOTH = "Both"
 
 
 class SpeedupBounds(NamedTuple):

@@ -11,34 +11,17 @@ The model is a fluid: capacity against rate, nothing else. It is exact where it 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.decision_memory import RARE_DAYS
 from breakeven.planning.fluid_queue import FluidQueue
 
 LASTS_S = 3600.0
 """Time (s) for which a jump is taken to last."""
-RARE_DAYS = 10.0
-"""Days between two surprises of the load; the savings that pay for them are remembered for as long."""
-ACCOUNT_S = RARE_DAYS * 86400.0
-"""Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
 _MOST_USED = 0.99
-
-
-@dataclass(frozen=True, slots=True)
-class LargestRate:
-    """The largest rate (1/s per replica) that was seen lately, and when (s)."""
-
-    rps: float = 0.0
-    at_s: float = -math.inf
-
-    def after(self, rps: float, now_s: float) -> LargestRate:
-        """The largest rate after another one was seen: a smaller one counts as soon as the larger one is ten days old."""
-        older = not 0.0 <= now_s - self.at_s <= ACCOUNT_S
-        return LargestRate(rps, now_s) if older or rps >= self.rps else self
 
 
 @dataclass(frozen=True, slots=True)

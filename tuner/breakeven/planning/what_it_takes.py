@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
+from breakeven.phrases import figure
 from breakeven.profile import Conditions, LoadPoint, Profile
 
 # Beyond a factor of 4.5 lengths are extrapolated.
@@ -88,6 +89,43 @@ def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions
         prompt_tokens=_of_length(lambda one: pays(replace(conditions, prompt_tokens=one)), prompt, 1.0),
         output_tokens=_of_length(lambda one: pays(replace(conditions, output_tokens=one)), output, 2.0),
     )
+
+
+def would_pay(profile: Profile, arm: Arm, rps: float, conditions: Conditions) -> dict[str, str]:
+    """`what_it_takes` in sentences by the name of the figure; empty if the arm pays already.
+
+    Raises:
+        BreakevenError: as `what_it_takes`.
+    """
+    found = what_it_takes(profile, arm, rps, conditions)
+    if found is None:
+        return {}
+    texts = {}
+    if (turn := found.tokens_per_step) is not None:
+        most = figure(found.most_tokens_per_step)
+        texts["tokens_per_step"] = (
+            f"Not acceptance: at this load {arm.name} would not pay even at {most} tokens per step, the most that its draft "
+            f"length allows; it is {figure(turn.now)} now."
+            if turn.wanted is None
+            else f"Acceptance: {arm.name} would pay from {figure(turn.wanted)} tokens per step on at this load; it is "
+            f"{figure(turn.now)} now, and {most} at most."
+        )
+    if found.rps.wanted is not None:
+        texts["rps"] = (
+            f"The load: {arm.name} would pay at {figure(found.rps.wanted)} rps per replica; it is {figure(rps)} rps now."
+        )
+    lengths = {"answers": found.output_tokens, "prompts": found.prompt_tokens}
+    turns = {word: turn for word, turn in lengths.items() if turn is not None}
+    for word, turn in turns.items():
+        if turn.wanted is not None:
+            texts[word] = (
+                f"Lengths: {arm.name} would pay with {word} of {turn.wanted:.0f} tokens at this load; {turn.now:.0f} were calibrated."
+            )
+    if turns and all(turn.wanted is None for turn in turns.values()):
+        texts["lengths"] = (
+            f"Not lengths: neither {' nor '.join(turns)} from a quarter to four times as long would make {arm.name} pay at this load."
+        )
+    return texts
 
 
 def _of_length(pays: Callable[[float], bool], now: float | None, least: float) -> Turn | None:

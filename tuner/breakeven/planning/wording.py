@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.laws.arrays import Span
 from breakeven.laws.latency import BURSTY
 from breakeven.phrases import (
     MANY_TIMES,
@@ -56,7 +55,7 @@ def _saving_bounds(one: ArmSaving, confidence: float) -> str:
     ends = (found.lower, found.upper)
     if taken > 1.0:
         ends = (None if found.upper is None else -found.upper, None if found.lower is None else -found.lower)
-    return between(*ends, places=0)
+    return between(*ends, fixed)
 
 
 def speedup_text(comparison: Comparison, confidence: float) -> str:
@@ -67,22 +66,6 @@ def speedup_text(comparison: Comparison, confidence: float) -> str:
         )
     ends = through(comparison.speedup or 0.0, *comparison.speedup_ci, places=2)
     return f"{fixed(comparison.speedup or 0.0, 2)}x ({fixed(confidence * 100)} %: {ends})"
-
-
-def break_even_text(comparison: Comparison) -> str:
-    """`pays until 8.9 rps (8.4 to 9.3)`, from where, or in which ranges; empty without a break-even."""
-    if comparison.pays_rps:
-        return f"pays {ranges_text(comparison.pays_rps)} rps"
-    if comparison.break_even_rps is None:
-        return ""
-    direction = "from" if comparison.c2_ratio < 1 else "until"
-    edge, ends = comparison.break_even_rps, comparison.break_even_ci_rps
-    return f"pays {direction} {figure(edge)} rps" + (f" ({through(edge, *ends)})" if ends else "")
-
-
-def ranges_text(ranges_rps: Sequence[Span]) -> str:
-    """`from 0.4 to 3.8 and from 8.5 to 45.8`: where an arm pays that crosses no speculation more than once."""
-    return " and ".join(f"from {figure(low)} to {figure(high)}" for low, high in ranges_rps)
 
 
 def unmeasured_texts(phrases: Mapping[Arm, Sequence[str]]) -> list[str]:
@@ -108,7 +91,7 @@ def figures_text(decision: Decision) -> str:
     else:
         faster = speedup_text(comparison, decision.confidence)
         text = f"{decision.subject} is {faster} {load}, {comparison.how_known}"
-    pays = break_even_text(comparison)
+    pays = comparison.break_even
     return f"{text}; {pays}{_acceptance_of(decision)}" if pays else text
 
 

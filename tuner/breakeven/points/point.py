@@ -22,6 +22,12 @@ from breakeven.arm import Arm, arm_drafting
 from breakeven.errors import InputError
 from breakeven.phrases import figure
 
+FEWEST_OF_A_LAW = 3
+"""Points that give a law."""
+
+POINTS_AT_OTHER_LENGTHS = 2
+"""Number of short points at other lengths that an arm has beside its sweep; a schedule has none."""
+
 SETTING = ("workload", "gpu", "model")
 """Columns that must not vary within one fit: rows that differ here belong to different laws."""
 
@@ -484,3 +490,8 @@ NUMBERS = {name: column for name, column in COLUMNS.items() if name != "accept" 
 
 SHARE = PointColumn("accept", COLUMNS["accept"].meaning, counted=False, type=_Share)
 """One of accept_1 ... accept_k: unconditional survival at one position."""
+
+
+def first_half(loads: int) -> int:
+    """Number of loads that the first of two starts measures: enough for a law of its own."""
+    return min(loads, max(FEWEST_OF_A_LAW, (loads + 1) // 2))

@@ -13,10 +13,12 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray, Span
+from breakeven.phrases import pays_text, ranges_text
 from breakeven.profile.curves import Curve, DoubtsAtRate, bounds_around, doubted, ends_around
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
 from breakeven.profile.student_t import band_quantile, t_quantile
+from breakeven.reasons import PAYS, SIDES
 
 RANGE_TOLERANCE = 1.1
 """A break-even up to a tenth beyond the highest measured rate is still reported as a figure."""
@@ -94,6 +96,23 @@ class Comparison:
     break_even_beyond_range: bool = False
     pays_rps: tuple[Span, ...] = ()
     side_by_side: bool = False
+
+    @property
+    def break_even(self) -> str:
+        """`pays until 8.9 rps (8.4 to 9.3)`, from where, or `pays from 0.4 to 3.8 and from 8.5 to 45.8 rps`; empty without a break-even."""
+        if self.pays_rps:
+            return f"pays {ranges_text(self.pays_rps)} rps"
+        if self.break_even_rps is None:
+            return ""
+        # Of points that bend the ratio of the laws may say the opposite.
+        side = SIDES.get(self.verdict, "from" if self.c2_ratio < 1 else "until")
+        return pays_text(side, self.break_even_rps, self.break_even_ci_rps)
+
+    @property
+    def pays(self) -> str:
+        """For which loads the arm pays, as a verb phrase: its break-even, or why it has none."""
+        beyond = f"pays {SIDES.get(self.verdict)} a load beyond the measured range"
+        return self.break_even or PAYS.get(self.verdict, beyond)
 
     @property
     def how_known(self) -> str:

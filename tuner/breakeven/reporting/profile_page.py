@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from breakeven import __version__
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
-from breakeven.phrases import figure
+from breakeven.phrases import figure, through
 from breakeven.planning.evaluation import LoadQuestion, evaluate
-from breakeven.planning.wording import ranges_text
 from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured, compared_text
 from breakeven.reporting import lines as computed
@@ -146,9 +145,7 @@ def verdict(
         return "Nothing to compare: a profile needs one arm without speculation and one with it."
     saturation_rps = plain.saturation_rps or 0.0
     rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
-    where = f"at {figure(rps, 2)} requests/s per replica" + (
-        "" if load_range_rps else " (a fifth of saturation)"
-    )
+    where = f"at {figure(rps, 2)} rps per replica" + ("" if load_range_rps else " (a fifth of saturation)")
     if lengths := compared_text(profile.arms, conditions(NO_SPECULATION)):
         where += f" and {lengths}"
     arms = [fit.arm for fit in fits]
@@ -157,13 +154,8 @@ def verdict(
     best = max(compared, key=lambda c: c.speedup or 0.0, default=None)
     if best is None or best.speedup is None:
         return f"These points do not show whether speculation pays {where}."
-    bounds = _bounds(best.speedup_ci)
-    until = f", {best.how_known}"
-    if best.pays_rps:
-        until += f"; it pays {ranges_text(best.pays_rps)} requests/s"
-    elif best.break_even_rps is not None:
-        sides = {"below": "it pays until", "above": "it pays from"}
-        until += f"; {sides.get(best.verdict, 'the lines cross at')} {figure(best.break_even_rps)} requests/s {_bounds(best.break_even_ci_rps)}"
+    bounds = f"({through(best.speedup, *best.speedup_ci, places=2)})" if best.speedup_ci is not None else ""
+    until = f", {best.how_known}" + (f"; it {best.break_even}" if best.break_even else "")
     known = Estimate.of(best.speedup, best.speedup_ci)
     if known.above(1.0):
         return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
@@ -213,17 +205,10 @@ def _tables(profile: Profile) -> list[Table]:
 
 
 def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> str:
-    if value is None:
-        return "-"
-    scaled = None if bounds is None else tuple(None if b is None else scale * b for b in bounds)
-    return f"{figure(scale * value)} {_bounds(scaled)}".rstrip()
-
-
-def _bounds(bounds: Sequence[float | None] | None) -> str:
-    if bounds is None:
-        return ""
-    lower, upper = ("open" if bound is None else f"{figure(bound)}" for bound in bounds)
-    return f"[{lower}, {upper}]"
+    if value is None or bounds is None:
+        return "-" if value is None else figure(scale * value)
+    lower, upper = ("open" if bound is None else figure(scale * bound) for bound in bounds)
+    return f"{figure(scale * value)} [{lower}, {upper}]"
 
 
 def _percent(value: float | None) -> str:

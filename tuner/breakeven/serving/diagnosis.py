@@ -486,7 +486,7 @@ def _why_it_loses(against: _Against) -> Finding:
         else f"{compared.speedup:.2f}x at {against.snapshot.window.rps:.2f} rps per pod"
     )
     if compared.c1_ratio <= 1.0:
-        until = f"; the break-even is {compared.break_even_rps:.2f} rps" if compared.break_even_rps else ""
+        until = f"; it {compared.break_even}" if compared.break_even else ""
         return Finding(
             Cause.BEYOND_BREAK_EVEN,
             at + until,
