@@ -317,8 +317,8 @@ def test_every_knot_of_a_curve_is_that_of_all_numbers(profile):
     others, latency_s = profile.curve(NO_SPECULATION, Conditions(output_tokens=200.0)).knots.T
     where = Whereabouts.of(NO_SPECULATION, others, np.asarray(512.0), np.asarray(200.0))
     rates = others / latency_s * np.exp(law.departures(NO_SPECULATION, where).mean)
-    tiers, *tokens, _ = demand(0, 512.0, 200.0)
-    asked = Demand(tiers, *tokens, np.asarray(lengths.context_tokens))
+    tiers, prompt, output, _ = demand(0, 512.0, 200.0)
+    asked = Demand(tiers, prompt, output, np.asarray(lengths.context_tokens))
     found = Together.of(law.costs(NO_SPECULATION), asked, 1024).along(rates).served
     assert others[-1] > 100
     assert found.inflight == pytest.approx(others, rel=1e-9)
