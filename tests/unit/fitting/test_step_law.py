@@ -1,5 +1,6 @@
 """The one law of all arms: fitted to sweeps of its own making, it predicts loads, arms and lengths that were not measured."""
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -17,10 +18,12 @@ from breakeven.fitting import fit_points
 from breakeven.fitting.arms import carried
 from breakeven.fitting.observations import observe
 from breakeven.fitting.profiles import points_of
-from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
+from breakeven.laws.step_law import CostsOfSteps, Demand, Tier
+from breakeven.laws.step_queue import Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Conditions, Profile
+from breakeven.profile.step_fit import ENGINE
 from sweeps import closed, poisson, without_starts
 
 COSTS = CostsOfSteps(
@@ -39,6 +42,7 @@ COSTS = CostsOfSteps(
             "each_draft_s": 2e-6,
             "request_s": 0.008,
             "hidden": 0.3,
+            "beside_s": 0.0,
         }.items()
     },
     departures=np.zeros(12),
@@ -52,9 +56,9 @@ def demand(k, prompt=512.0, output=256.0, e=None):
     return Demand((tier,), np.asarray(prompt), np.asarray(output), np.asarray(prompt + output / 2))
 
 
-def truth(k, share, **lengths):
+def truth(k, share, costs=COSTS, **lengths):
     """The rate at a share of saturation, and what requests take there."""
-    together = Together.of(COSTS, demand(k, **lengths), 1024)
+    together = Together.of(costs, demand(k, **lengths), 1024)
     rate = share * float(together.saturation_rps)
     found = together.along(np.asarray(rate)).served
     return rate, float(found.latency_s), float(found.ttft_s)
@@ -79,9 +83,11 @@ def point(k, share, factor=1.0, **lengths):
     )
 
 
-def sweep(noise=0.0, seed=3):
+def sweep(noise=0.0, seed=3, **asked):
     rng = np.random.default_rng(seed)
-    return [point(k, share, float(np.exp(noise * rng.normal()))) for k in (0, 2, 7) for share in SHARES]
+    return [
+        point(k, share, float(np.exp(noise * rng.normal())), **asked) for k in (0, 2, 7) for share in SHARES
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +134,62 @@ def test_a_second_prompt_length_narrows_what_other_lengths_take():
         low, high = found.latency_ci_s
         widths.append(high - low)
     assert widths[1] < 0.7 * widths[0]
+
+
+@pytest.mark.parametrize("beside_s", [0.0, 0.018])
+def test_steps_that_take_longer_with_prompts_beside_decodes_are_told_from_longer_prompts(beside_s):
+    costs = COSTS._replace(beside_s=np.asarray(beside_s))
+    longer = [point(k, 0.03, costs=costs, prompt=2048.0) for k in (0, 2, 7)]
+    profile = fit_points([*sweep(0.01, costs=costs), *longer])
+    (found,) = (one for one in profile.step_costs if one.name == "beside_s")
+    assert (found.prior, found.value) == (not beside_s, pytest.approx(beside_s, rel=0.3, abs=1e-6))
+    rate, latency_s, _ = truth(3, 0.7, costs)
+    low, high = profile.predict(Arm("eagle3", 3), rps=rate).latency_ci_s
+    assert low < latency_s < high
+
+
+def in_closed_loops(square):
+    """Closed loops of an engine whose steps take 9 ms longer with prompts beside decodes, if clients do not fall into step."""
+    costs = COSTS._replace(beside_s=np.asarray(0.009))
+    rows = []
+    for k, clients in itertools.product((0, 2), (1.0, 4.0, 16.0, 64.0)):
+        asked = demand(k)._replace(varied=np.asarray(float(square > 1.0)))
+        found = closed_loop(costs, asked, np.asarray(clients)).served
+        taken = {
+            "load_mode": LoadMode.CLOSED,
+            "request_rate_rps": None,
+            "concurrency": clients,
+            "mean_inflight": clients,
+        }
+        figures = {"mean_latency_s": float(found.latency_s), "achieved_rps": clients / float(found.latency_s)}
+        rows.append(
+            replace(point(k, 0.1), **taken, **figures, ttft_mean_s=None, output_tokens_sq=square * 256.0**2)
+        )
+    return rows
+
+
+def test_closed_loops_of_one_length_leave_rates_in_doubt_and_say_so():
+    """They hide what prompts cost beside decodes: an engine with that cost is within the bounds all the same."""
+    profile = fit_points(in_closed_loops(1.0))
+    assert "all rows are of closed loops" in profile.warnings[-1]
+    rate, latency_s, _ = truth(0, 0.5, COSTS._replace(beside_s=np.asarray(0.009)))
+    sure = replace(profile, steps=replace(profile.steps, covariance=without_beside(profile)))
+    (low, high), (before, after) = (
+        one.predict(NO_SPECULATION, rps=rate).latency_ci_s for one in (profile, sure)
+    )
+    assert low < latency_s < high
+    assert high / low > 1.15 * after / before
+    among = [one.predict(NO_SPECULATION, concurrency=16).latency_ci_s for one in (profile, sure)]
+    assert among[0] == pytest.approx(among[1])
+    assert not any("closed loops" in one for one in fit_points(sweep(0.01)).warnings)
+
+
+def without_beside(profile):
+    covariance = np.array(profile.steps.covariance)
+    at = ENGINE.index("beside_s")
+    covariance[at], covariance[:, at] = 0.0, 0.0
+    covariance[at, at] = 1e-9
+    return tuple(map(tuple, covariance.tolist()))
 
 
 def test_what_two_arms_share_leaves_their_ratio_alone(profile):

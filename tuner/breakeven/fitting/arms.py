@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,8 +20,9 @@ from breakeven.fitting.observations import (
 )
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.laws.arrays import FloatArray
+from breakeven.laws.step_law import varied
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.points.point import LEAST_S, ImposedLoad, Point, multiplied
+from breakeven.points.point import LEAST_S, LIVE_TRAFFIC, ImposedLoad, Point, multiplied
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
@@ -33,6 +35,9 @@ from breakeven.profile.fits import (
 )
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
+
+_NEAR_S = 300.0
+"""Longest time (s) from a window to the next one of the same stretch: a machine drifts over minutes."""
 
 _FEWEST_ROWS = 3
 """Rows from which their scatter tells an error of E."""
@@ -452,3 +457,48 @@ def _off_its_neighbours(one: Observation, rest: Sequence[Observation]) -> bool:
     expected_s = first[1] + slope * (one.others - first[0])
     least = _OUTLIER_LEAST if below and above else _OUTLIER_LEAST_AT_AN_END
     return abs(one.latency_s / max(expected_s, 1e-12) - 1.0) > least
+
+
+def hides_prompts(arms: Sequence[ArmRows]) -> bool:
+    """Whether no row reads prompts beside requests that decode: all are of closed loops whose answers are of one length, or may be."""
+    points = [row.point for one in arms for row in one.rows]
+    return not any(
+        not one.closed
+        or varied(np.asarray(one.output_tokens or 1.0), np.asarray(one.output_tokens_sq or 0.0))
+        for one in points
+    )
+
+
+def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
+    """The number of the stretch of time in which each row of each arm was measured; a row beside no other arm's has one of its own.
+
+    A stretch holds the windows of one load, one soon after the other, if they are of several arms. A machine that is slower for a
+    minute is slower for all of them.
+    """
+    lone = itertools.count(1)
+    found = [np.array([float(next(lone)) for _ in one.rows]) for one in arms]
+    timed = sorted(
+        (begun_s, at, i)
+        for at, one in enumerate(arms)
+        for i, row in enumerate(one.rows)
+        if (begun_s := row.point.begun_s) is not None and row.point.text_source != LIVE_TRAFFIC
+    )
+    stretch: list[tuple[float, int, int]] = []
+    for one in timed:
+        same = stretch and _load(arms, one) == _load(arms, stretch[-1])
+        if not same or one[0] - _ended_s(arms, stretch[-1]) > _NEAR_S:
+            stretch = []
+        stretch.append(one)
+        if len({at for _, at, _ in stretch}) > 1:
+            number = found[stretch[0][1]][stretch[0][2]]
+            for _, at, i in stretch:
+                found[at][i] = number
+    return found
+
+
+def _ended_s(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> float:
+    return place[0] + (arms[place[1]].rows[place[2]].point.window_s or 0.0)
+
+
+def _load(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> ImposedLoad:
+    return arms[place[1]].rows[place[2]].point.load

@@ -7,7 +7,6 @@ Priors of departures and of the levels of arms are centred at 0. The result is t
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.fitting.arms import ArmRows, lengths_of
+from breakeven.fitting.arms import ArmRows, blocks_of, hides_prompts, lengths_of
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import mean_kv_tokens
-from breakeven.laws.step_law import Demand, Tier
+from breakeven.laws.step_law import Demand, Tier, varied
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.points.point import LIVE_TRAFFIC, ImposedLoad, Point
+from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
@@ -79,9 +78,6 @@ _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
 
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
-_NEAR_S = 300.0
-"""Longest time (s) from a window to the next one of the same stretch: a machine drifts over minutes."""
-
 _BLOCKS = (0.01, 0.04, 0.15)
 _USUAL_BLOCK, _BLOCK_SPREAD = 0.03, 1.0
 """Tried sizes of the factor of a stretch of time (ln), middle of it before any row, and the spread of its logarithm."""
@@ -95,12 +91,14 @@ class _Bending(NamedTuple):
         departed: sizes of the departures over positions that are tried. The first is small enough to begin with: from a law
             that may bend anywhere a fit can end far off.
         unlikely: ln of how many times less probable it is before any row.
+        beside: likewise of what a step with prompts beside decodes takes more (`BESIDE_S`).
     """
 
     sharpness: tuple[float, float]
     untouched: tuple[float, float]
     departed: tuple[float, ...]
     unlikely: float
+    beside: tuple[float, float] = (0.0, 1e-3)
 
 
 _BENT = _Bending((-0.7, 1.0), (-3.0, 1.2), (0.03, 0.06, 0.12, 0.24), 0.0)
@@ -108,6 +106,14 @@ _LINE = _Bending((-4.0, 0.7), (-5.0, 0.7), (0.004,), 5.0)
 _OF_BENDING = ("sharpness", "untouched")
 """Steps that bend, and steps that are a line in the batch. Rows of one arm hardly tell a line from a bend that departures
 cancel, and beyond them such a bend goes on: a line is believed if rows make it 150 times as probable."""
+
+
+_BESIDE, _SHOWN, _WIDEST = (1.0, 1.0), 5.0, 500.0
+"""Middle and spread of what a step with prompts beside decodes takes more (`BESIDE_S`), by how much the evidence (ln) must rise
+for it, as for a line, and the largest rise that counts."""
+
+_OTHER_PROMPTS = 1.5
+"""Ratio of prompts from which they are of two lengths."""
 
 
 class _Sweep(NamedTuple):
@@ -184,6 +190,11 @@ def fit_step_law(
     )
     prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
     solved = _solve(layout, prior, sweeps, solved.figures, scatter, _SETTLED)
+    prompts = np.concatenate([one.loads.demand.prompt_tokens for one in sweeps])
+    if hides_prompts(arms):
+        solved.covariance[ENGINE.index("beside_s"), ENGINE.index("beside_s")] = _BESIDE[1] ** 2
+    elif prompts.max() > _OTHER_PROMPTS * prompts.min():
+        prior, (solved, scatter) = _beside_decodes(layout, sweeps, bending, prior, (solved, scatter))
     of_rows = scatter.wider * scatter.of_rows(_errors(sweeps))
     # Costs that rows leave nearly as wide as their prior.
     left = np.sqrt(np.diag(solved.covariance) / np.diag(prior.covariance()))
@@ -208,6 +219,36 @@ def fit_step_law(
     )
 
 
+def _beside_decodes(
+    layout: Layout, sweeps: Sequence[_Sweep], bending: _Bending, prior: _Prior, found: _Fit
+) -> tuple[_Prior, _Fit]:
+    """The law with what a step with prompts beside decodes takes more, if the rows show it; else without, and in doubt about it.
+
+    Only prompts of two lengths tell it from a longer prompt. There are two valleys: they are compared by the evidence of latencies
+    and TTFTs, whatever the figures are, around the most probable ones (Laplace). Undecided, the law without it keeps the
+    distance of both as a doubt, by how probable the other one is.
+    """
+    (solved, scatter), at = found, ENGINE.index("beside_s")
+    bending = bending._replace(beside=_BESIDE)
+    other = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
+    start = solved.figures.copy()
+    start[at] = _BESIDE[0]
+    beside = _solve(layout, other, sweeps, start, scatter, _SETTLED)
+    gained = _evidence(other, beside) - _evidence(prior, solved)
+    if gained > _SHOWN and beside.figures[at] > 0:
+        scatter = _likeliest(layout, other, sweeps, beside, bending)
+        other = other.departing(layout, scatter.departed)
+        return other, (_solve(layout, other, sweeps, beside.figures, scatter, _SETTLED), scatter)
+    apart = (beside.figures - solved.figures) / math.sqrt(1.0 + math.exp(min(-gained, _WIDEST)))
+    return prior, (solved._replace(covariance=solved.covariance + np.outer(apart, apart)), scatter)
+
+
+def _evidence(prior: _Prior, solved: _Solved) -> float:
+    """Ln of the probability of all rows, less what laws under one scatter share."""
+    volume = np.linalg.slogdet(prior.root)[1] + 0.5 * np.linalg.slogdet(solved.covariance)[1]
+    return float(volume - 0.5 * solved.cost)
+
+
 def _errors(sweeps: Sequence[_Sweep]) -> FloatArray:
     """Errors that rows state, in the order of the sweeps."""
     return np.concatenate([one.errors for one in sweeps])
@@ -225,41 +266,6 @@ def _tried_blocks(sweeps: Sequence[_Sweep]) -> tuple[float, ...]:
     """
     _, rows = np.unique(_blocks(sweeps), return_counts=True)
     return _BLOCKS if 2 * np.sum(rows[rows > 1]) > np.sum(rows) else (_ROUNDING,)
-
-
-def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
-    """The number of the stretch of time in which each row of each arm was measured; a row beside no other arm's has one of its own.
-
-    A stretch holds the windows of one load, one soon after the other, if they are of several arms. A machine that is slower for a
-    minute is slower for all of them.
-    """
-    lone = itertools.count(1)
-    found = [np.array([float(next(lone)) for _ in one.rows]) for one in arms]
-    timed = sorted(
-        (begun_s, at, i)
-        for at, one in enumerate(arms)
-        for i, row in enumerate(one.rows)
-        if (begun_s := row.point.begun_s) is not None and row.point.text_source != LIVE_TRAFFIC
-    )
-    stretch: list[tuple[float, int, int]] = []
-    for one in timed:
-        same = stretch and _load(arms, one) == _load(arms, stretch[-1])
-        if not same or one[0] - _ended_s(arms, stretch[-1]) > _NEAR_S:
-            stretch = []
-        stretch.append(one)
-        if len({at for _, at, _ in stretch}) > 1:
-            number = found[stretch[0][1]][stretch[0][2]]
-            for _, at, i in stretch:
-                found[at][i] = number
-    return found
-
-
-def _ended_s(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> float:
-    return place[0] + (arms[place[1]].rows[place[2]].point.window_s or 0.0)
-
-
-def _load(arms: Sequence[ArmRows], place: tuple[float, int, int]) -> ImposedLoad:
-    return arms[place[1]].rows[place[2]].point.load
 
 
 def _fitted(
@@ -299,6 +305,9 @@ def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> Floa
         for one in (demand, even)
     )
     return np.asarray(even_s / own_s)
+
+
+_Fit = tuple["_Solved", _Scatter]
 
 
 class _Solved(NamedTuple):
@@ -379,9 +388,10 @@ class _Prior(NamedTuple):
         center = [
             *(math.log(0.85 * lone_s), math.log(position_s)),
             *(bending.sharpness[0], bending.untouched[0], math.log(12.0)),
-            *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s), 0.0),
+            *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s), 0.0, bending.beside[0]),
         ]
         width = [1.0, 1.5, bending.sharpness[1], bending.untouched[1], 1.0, 1.5, 0.6, 1.5, 1.5]
+        width += [bending.beside[1]]
         for family in layout.families:
             lookup = any(one.arm.method in LOOKUP_METHODS for one in sweeps if one.arm.family == family)
             shares = (0.02, 0.003) if lookup else (0.06, 0.05)
@@ -533,17 +543,22 @@ def _sweep(
         prompt,
         output,
         mean_kv_tokens(prompt, output, np.maximum(squares, output**2)),
+        varied(output, squares),
     )
+    # Clients in step ask together, and the law knows no budget of tokens by which an engine reads so many prompts. Those of an
+    # arm that drafts differ in their steps.
+    closed = np.array([point.closed for point in points])
+    in_step = closed & (inflight > 1.5) & (squares > 0) & (demand.varied == 0) & (one.arm.k == 0)
     return _Sweep(
         one.arm,
         ArmLoads(
             demand,
-            np.array([point.closed for point in points]),
+            closed,
             np.array([row.carried_rps for row in one.rows]),
             inflight,
         ),
         np.array([row.latency_s for row in one.rows]),
-        np.array([math.nan if point.ttft_mean_s is None else point.ttft_mean_s for point in points]),
+        np.where(in_step, math.nan, [point.ttft_mean_s or math.nan for point in points]),
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
         Whereabouts.of(one.arm, np.array([row.others for row in one.rows]), prompt, output),
         _stated_errors(points),
