@@ -459,14 +459,20 @@ def _off_its_neighbours(one: Observation, rest: Sequence[Observation]) -> bool:
     return abs(one.latency_s / max(expected_s, 1e-12) - 1.0) > least
 
 
+def beside_decodes(point: Point) -> bool:
+    """Whether prompts were read beside requests that decode, so that the row shows what that costs.
+
+    Clients of a closed loop whose answers are of one length fall into step, but not those that our own load driver spreads over
+    their answers. A row that does not say how answers vary shows nothing.
+    """
+    output, square = np.asarray(point.output_tokens or 1.0), np.asarray(point.output_tokens_sq or 0.0)
+    spread = bool(point.window_s) and not point.origin.tool
+    return not point.closed or spread or bool(varied(output, square))
+
+
 def hides_prompts(arms: Sequence[ArmRows]) -> bool:
-    """Whether no row reads prompts beside requests that decode: all are of closed loops whose answers are of one length, or may be."""
-    points = [row.point for one in arms for row in one.rows]
-    return not any(
-        not one.closed
-        or varied(np.asarray(one.output_tokens or 1.0), np.asarray(one.output_tokens_sq or 0.0))
-        for one in points
-    )
+    """Whether no row shows what prompts cost beside requests that decode."""
+    return not any(beside_decodes(row.point) for one in arms for row in one.rows)
 
 
 def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.fitting.arms import ArmRows, blocks_of, hides_prompts, lengths_of
+from breakeven.fitting.arms import ArmRows, beside_decodes, blocks_of, hides_prompts, lengths_of
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import mean_kv_tokens
-from breakeven.laws.step_law import Demand, Tier, varied
+from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
@@ -538,12 +538,13 @@ def _sweep(
     squares = np.array([point.output_tokens_sq or 0.0 for point in points])
     prompt = np.array([point.prompt_tokens or usual_prompt for point in points], dtype=float)
     inflight = np.array([row.inflight for row in one.rows])
+    apart = np.array([beside_decodes(point) for point in points], dtype=float)
     demand = Demand(
         _tiers(one, acceptance.get(one.arm.family)),
         prompt,
         output,
         mean_kv_tokens(prompt, output, np.maximum(squares, output**2)),
-        varied(output, squares),
+        apart,
     )
     # Clients in step ask together, and the law knows no budget of tokens by which an engine reads so many prompts. Those of an
     # arm that drafts differ in their steps.

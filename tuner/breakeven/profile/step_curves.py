@@ -108,7 +108,9 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
     measured_rps = own.measured_saturation_rps if own is not None else None
     ceiling_rps = None if measured_rps is None else moved * measured_rps
-    closed = closed_loop(costs, _repeated(demand, others.size), others + 1.0).served
+    # Clients of which nothing is known do not fall into step.
+    spread = _repeated(demand, others.size)._replace(varied=np.ones(others.size))
+    closed = closed_loop(costs, spread, others + 1.0).served
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
