@@ -172,7 +172,7 @@ def fit_step_law(
         return None
     lengths = [lengths_of(one.rows) for one in arms]
     sweeps = [
-        _sweep(one, acceptance, own.or_those_of(lengths), block)
+        _sweep(one, acceptance, own.or_those_of(lengths), block, in_step=hides_prompts(arms))
         for one, own, block in zip(arms, lengths, blocks_of(arms), strict=True)
     ]
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
@@ -289,7 +289,7 @@ def _fitted(
 
 def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> FloatArray:
     """Factor on the law's latency of each row if its E were `tokens_per_step` in place of its own; shape (rows,)."""
-    sweep = _sweep(rows, {}, lengths_of(rows.rows), np.full(len(rows.rows), np.nan))
+    sweep = _sweep(rows, {}, lengths_of(rows.rows), np.full(len(rows.rows), np.nan), in_step=False)
     demand = sweep.loads.demand
     even = demand._replace(
         tiers=tuple(
@@ -530,7 +530,12 @@ def _system(
 
 
 def _sweep(
-    one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengths, blocks: FloatArray
+    one: ArmRows,
+    acceptance: Mapping[str, AcceptanceModel],
+    usual: Lengths,
+    blocks: FloatArray,
+    *,
+    in_step: bool,
 ) -> _Sweep:
     points = [row.point for row in one.rows]
     usual_prompt, usual_output = usual.prompt_tokens or 1.0, usual.output_tokens or NOMINAL_OUTPUT_TOKENS
@@ -548,18 +553,17 @@ def _sweep(
     )
     # Clients in step ask together, and the law knows no budget of tokens by which an engine reads so many prompts. Those of an
     # arm that drafts differ in their steps.
-    closed = np.array([point.closed for point in points])
-    in_step = closed & (inflight > 1.5) & (squares > 0) & (demand.varied == 0) & (one.arm.k == 0)
+    queued = (inflight > 1.5) & (squares > 0) & (in_step and one.arm.k == 0)
     return _Sweep(
         one.arm,
         ArmLoads(
             demand,
-            closed,
+            np.array([point.closed for point in points]),
             np.array([row.carried_rps for row in one.rows]),
             inflight,
         ),
         np.array([row.latency_s for row in one.rows]),
-        np.where(in_step, math.nan, [point.ttft_mean_s or math.nan for point in points]),
+        np.where(queued, math.nan, [point.ttft_mean_s or math.nan for point in points]),
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
         Whereabouts.of(one.arm, np.array([row.others for row in one.rows]), prompt, output),
         _stated_errors(points),
