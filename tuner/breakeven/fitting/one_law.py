@@ -233,7 +233,7 @@ def _beside_decodes(
     other = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
     start = solved.figures.copy()
     start[at] = _BESIDE[0]
-    beside = _solve(layout, other, sweeps, start, scatter, _SETTLED)
+    beside = _solve(layout, other, sweeps, start, scatter, _ROUGHLY)
     gained = _evidence(other, beside) - _evidence(prior, solved)
     if gained > _SHOWN and beside.figures[at] > 0:
         scatter = _likeliest(layout, other, sweeps, beside, bending)

@@ -224,7 +224,7 @@ class Together(NamedTuple):
         each_s, full_s = self._full_s
         most_s = np.maximum(0.5 * (1.0 / rps - each_s + full_s) - read_s, 0.0)
         prompt_s = read_s
-        for _ in range(_SHARINGS):
+        for _ in range(_SHARINGS if np.any(self.beside_s) else 1):
             prompt_s = read_s + np.minimum(self.beside_s * beside * share, most_s)
             q = np.minimum(rps * prompt_s, _ALL_PROMPTS)
             share = 1.0 / (1.0 + 0.5 * rps * (busy_s / (1.0 - q) + prompt_s * q / (1.0 - q**2)))
