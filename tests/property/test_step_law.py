@@ -40,9 +40,11 @@ def costs(**changed: float) -> CostsOfSteps:
     return CostsOfSteps(**{name: array(value) for name, value in given_.items()}, departures=STRAIGHT)
 
 
-def demand(k: float = 0.0, e: float = 1.0, prompt: float = 512.0, output: float = 256.0) -> Demand:
+def demand(
+    k: float = 0.0, e: float = 1.0, prompt: float = 512.0, output: float = 256.0, varied: float = 1.0
+) -> Demand:
     tier = Tier(1, array(k), array(e))
-    return Demand((tier,), array(prompt), array(output), array(prompt + output / 2))
+    return Demand((tier,), array(prompt), array(output), array(prompt + output / 2), array(varied))
 
 
 @few
@@ -170,8 +172,8 @@ def test_prompts_of_one_step_share_what_it_takes_more(busy):
 
 def test_clients_in_step_read_no_prompt_beside_decodes():
     def latency_s(clients: float, beside_s: float, varied: float) -> float:
-        asked = demand()._replace(varied=array(varied))
-        return float(closed_loop(costs(beside_s=beside_s), asked, array(clients)).served.latency_s)
+        found = closed_loop(costs(beside_s=beside_s), demand(varied=varied), array(clients))
+        return float(found.served.latency_s)
 
     assert latency_s(16, 0.004, 0) == latency_s(16, 0, 1)
     # Sixteen prompts in 256 steps: hardly any two share one.

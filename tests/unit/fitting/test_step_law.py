@@ -26,34 +26,36 @@ from breakeven.profile import Conditions, Profile
 from breakeven.profile.step_fit import ENGINE
 from sweeps import closed, poisson, without_starts
 
-COSTS = CostsOfSteps(
-    **{
-        name: np.asarray(value)
-        for name, value in {
-            "weights_s": 0.015,
-            "position_s": 6e-5,
-            "sharpness": 1.8,
-            "untouched": 0.1,
-            "touching": 20.0,
-            "context_s": 1e-7,
-            "prompt_s": 5e-5,
-            "drafting_s": 1e-3,
-            "draft_s": 7e-4,
-            "each_draft_s": 2e-6,
-            "request_s": 0.008,
-            "hidden": 0.3,
-            "beside_s": 0.0,
-        }.items()
-    },
-    departures=np.zeros(12),
-)
+
+def costs_of(beside_s=0.0):
+    given_ = {
+        "weights_s": 0.015,
+        "position_s": 6e-5,
+        "sharpness": 1.8,
+        "untouched": 0.1,
+        "touching": 20.0,
+        "context_s": 1e-7,
+        "prompt_s": 5e-5,
+        "drafting_s": 1e-3,
+        "draft_s": 7e-4,
+        "each_draft_s": 2e-6,
+        "request_s": 0.008,
+        "hidden": 0.3,
+        "beside_s": beside_s,
+    }
+    values = {name: np.asarray(value) for name, value in given_.items()}
+    return CostsOfSteps(**values, departures=np.zeros(12))
+
+
+COSTS = costs_of()
 YIELDS = {0: 1.0, 2: 2.1, 3: 2.5, 5: 2.9, 7: 3.1}
 SHARES = (0.03, 0.15, 0.3, 0.45, 0.6)
 
 
-def demand(k, prompt=512.0, output=256.0, e=None):
+def demand(k, prompt=512.0, output=256.0, e=None, varied=1.0):
     tier = Tier(1, np.asarray(float(k)), np.asarray(e or YIELDS[k]))
-    return Demand((tier,), np.asarray(prompt), np.asarray(output), np.asarray(prompt + output / 2))
+    lengths = (np.asarray(value) for value in (prompt, output, prompt + output / 2, varied))
+    return Demand((tier,), *lengths)
 
 
 def truth(k, share, costs=COSTS, **lengths):
@@ -138,7 +140,7 @@ def test_a_second_prompt_length_narrows_what_other_lengths_take():
 
 @pytest.mark.parametrize("beside_s", [0.0, 0.018])
 def test_steps_that_take_longer_with_prompts_beside_decodes_are_told_from_longer_prompts(beside_s):
-    costs = COSTS._replace(beside_s=np.asarray(beside_s))
+    costs = costs_of(beside_s)
     longer = [point(k, 0.03, costs=costs, prompt=2048.0) for k in (0, 2, 7)]
     profile = fit_points([*sweep(0.01, costs=costs), *longer])
     (found,) = (one for one in profile.step_costs if one.name == "beside_s")
@@ -150,10 +152,10 @@ def test_steps_that_take_longer_with_prompts_beside_decodes_are_told_from_longer
 
 def in_closed_loops(square):
     """Closed loops of an engine whose steps take 9 ms longer with prompts beside decodes, if clients do not fall into step."""
-    costs = COSTS._replace(beside_s=np.asarray(0.009))
+    costs = costs_of(0.009)
     rows = []
     for k, clients in itertools.product((0, 2), (1.0, 4.0, 16.0, 64.0)):
-        asked = demand(k)._replace(varied=np.asarray(float(square > 1.0)))
+        asked = demand(k, varied=float(square > 1.0))
         found = closed_loop(costs, asked, np.asarray(clients)).served
         taken = {
             "load_mode": LoadMode.CLOSED,
@@ -172,7 +174,7 @@ def test_closed_loops_of_one_length_leave_rates_in_doubt_and_say_so():
     """They hide what prompts cost beside decodes: an engine with that cost is within the bounds all the same."""
     profile = fit_points(in_closed_loops(1.0))
     assert "all rows are of closed loops" in profile.warnings[-1]
-    rate, latency_s, _ = truth(0, 0.5, COSTS._replace(beside_s=np.asarray(0.009)))
+    rate, latency_s, _ = truth(0, 0.5, costs_of(0.009))
     sure = replace(profile, steps=replace(profile.steps, covariance=without_beside(profile)))
     (low, high), (before, after) = (
         one.predict(NO_SPECULATION, rps=rate).latency_ci_s for one in (profile, sure)
