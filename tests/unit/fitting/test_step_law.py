@@ -186,6 +186,16 @@ def test_closed_loops_of_one_length_leave_rates_in_doubt_and_say_so():
     assert not any("closed loops" in one for one in fit_points(sweep(0.01)).warnings)
 
 
+def test_the_first_tokens_of_clients_in_step_are_of_a_queue_of_prompts():
+    rows = in_closed_loops(1.0)
+    queued = [
+        replace(one, ttft_mean_s=0.03 * one.concurrency) if not one.k and one.concurrency > 1 else one
+        for one in rows
+    ]
+    plain, with_queue = (fit_points(points).steps.figures for points in (rows, queued))
+    assert with_queue == pytest.approx(plain)
+
+
 def without_beside(profile):
     covariance = np.array(profile.steps.covariance)
     at = ENGINE.index("beside_s")
