@@ -64,3 +64,14 @@ async def test_an_engine_too_short_for_longer_prompts_is_swept_as_before(documen
     async with simulated(document(step=step)) as url:
         points = await measured(url, [], SentWorkload(1100, 16))
     assert len(points) == SETTINGS.loads + 1
+
+
+@in_virtual_time
+async def test_a_sweep_tells_what_steps_with_prompts_take_more_beside_decodes(document):
+    """The costs of one H200: a step of 4.5 ms, a prompt of 17 ms alone and 26 beside others that decode."""
+    step = {"base_s": 0.0045, "per_token_s": 4e-6, "per_prefill_token_s": 3.4e-5, "beside_s": 0.009}
+    async with simulated(document(step=step)) as url:
+        points = await measured(url, [], SentWorkload(512, 64))
+    (found,) = (one for one in fit_points(points).step_costs if one.name == "beside_s")
+    assert not found.prior
+    assert found.value == pytest.approx(0.009, rel=0.25)

@@ -1,20 +1,14 @@
 """Laws of the step law: its special cases are exact, its two views agree, and its derivatives are those of its figures."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.laws.step_law import (
-    SENSITIVE,
-    CostsOfSteps,
-    Demand,
-    Tier,
-    Together,
-    closed_loop,
-    step_s,
-    step_sensitivities,
-)
+from breakeven.laws.step_law import SENSITIVE, CostsOfSteps, Demand, Tier, step_s, step_sensitivities
+from breakeven.laws.step_queue import Together, closed_loop
 from breakeven.profile.step_fit import ArmLoads, Layout
 from draws import draws
 
@@ -40,14 +34,17 @@ def costs(**changed: float) -> CostsOfSteps:
         "each_draft_s": 3e-6,
         "request_s": 0.01,
         "hidden": 0.3,
+        "beside_s": 0.004,
         **changed,
     }
     return CostsOfSteps(**{name: array(value) for name, value in given_.items()}, departures=STRAIGHT)
 
 
-def demand(k: float = 0.0, e: float = 1.0, prompt: float = 512.0, output: float = 256.0) -> Demand:
+def demand(
+    k: float = 0.0, e: float = 1.0, prompt: float = 512.0, output: float = 256.0, varied: float = 1.0
+) -> Demand:
     tier = Tier(1, array(k), array(e))
-    return Demand((tier,), array(prompt), array(output), array(prompt + output / 2))
+    return Demand((tier,), array(prompt), array(output), array(prompt + output / 2), array(varied))
 
 
 @few
@@ -61,6 +58,7 @@ def test_a_step_linear_in_the_batch_is_processor_sharing(weights_s, position_s, 
         context_s=0.0,
         prompt_s=0.0,
         request_s=0.0,
+        beside_s=0.0,
     )
     steps = output - 1.0
     c1_s, c2_s = steps * (weights_s + position_s), steps * position_s
@@ -127,7 +125,7 @@ def test_sensitivities_are_the_slopes_of_a_step(name, k, decoding):
 
 def test_answers_are_the_slopes_of_a_latency():
     layout = Layout(("eagle3",), ("none", "eagle3/3"))
-    engine = [*np.log([0.015, 1e-4]), -0.3, -1.0, 2.5, np.log(1e-7), -0.5, np.log(0.01), 0.4]
+    engine = [*np.log([0.015, 1e-4]), -0.3, -1.0, 2.5, np.log(1e-7), -0.5, np.log(0.01), 0.4, 0.6]
     departures = np.random.default_rng(0).normal(0.0, 0.02, 12)
     figures = np.array([*engine, *np.log([1e-3, 5e-4, 3e-6]), 0.01, -0.02, *departures])
     loads = ArmLoads(
@@ -146,3 +144,38 @@ def test_answers_are_the_slopes_of_a_latency():
         )
         slope = np.log(up.latency_s / down.latency_s) / (2 * h)
         assert found.of_latency[:, at] == pytest.approx(slope, abs=0.03), at
+
+
+def shared_by_the_chain(rate: float, step_s: float, beside_s: float, prompt_s: float) -> float:
+    """Steps with prompts for each prompt: a step holds the prompts that came during the one before."""
+    number = np.arange(150)
+    came = rate * (step_s + beside_s * (number > 0) + prompt_s * number)[:, None]
+    chain = np.exp(number * np.log(came) - came - np.array([math.lgamma(n + 1.0) for n in number]))
+    chances = np.linalg.matrix_power(chain / chain.sum(axis=1, keepdims=True), 512)[0]
+    return float((1.0 - chances[0]) / (chances @ number))
+
+
+@pytest.mark.parametrize("busy", [0.1, 0.3, 0.5, 0.7])
+def test_prompts_of_one_step_share_what_it_takes_more(busy):
+    changed = {"weights_s": 0.008, "position_s": 1e-9, "sharpness": 1.0, "untouched": 0.0, "context_s": 0.0}
+    read_s, beside_s = 3e-5 * 512, 0.009
+    rate = busy / (read_s + beside_s)
+    shared = shared_by_the_chain(rate, 0.008, beside_s, read_s)
+    # An engine whose prompts take as much longer to read as they have of the step's cost.
+    dear = costs(**changed, hidden=0.0, beside_s=0.0, prompt_s=(read_s + beside_s * shared) / 512)
+    with_cost, as_dear = (
+        Together.of(one, demand(), 400).along(array(rate)).served
+        for one in (costs(**changed, hidden=0.0, beside_s=beside_s), dear)
+    )
+    assert float(with_cost.latency_s) == pytest.approx(float(as_dear.latency_s), rel=0.05)
+
+
+def test_clients_in_step_read_no_prompt_beside_decodes():
+    def latency_s(clients: float, beside_s: float, varied: float) -> float:
+        found = closed_loop(costs(beside_s=beside_s), demand(varied=varied), array(clients))
+        return float(found.served.latency_s)
+
+    assert latency_s(16, 0.004, 0) == latency_s(16, 0, 1)
+    # Sixteen prompts in 256 steps: hardly any two share one.
+    assert latency_s(16, 0.004, 1) - latency_s(16, 0, 1) == pytest.approx(16 * 0.004, rel=0.04)
+    assert latency_s(1, 0.004, 1) == pytest.approx(latency_s(1, 0, 1))

@@ -10,8 +10,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.fitting.arms import rows_of
-from breakeven.fitting.one_law import blocks_of
+from breakeven.fitting.arms import blocks_of, rows_of
 from breakeven.fitting.profiles import PRIOR_DOF, PRIOR_MINUTES_SD, PRIOR_SD, points_of, with_schedule
 from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.profile import Conditions, Profile

@@ -18,7 +18,8 @@ from breakeven.fitting import fit_points
 from breakeven.fitting.arms import carried
 from breakeven.fitting.observations import observe
 from breakeven.fitting.profiles import points_of
-from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, Together, closed_loop
+from breakeven.laws.step_law import CostsOfSteps, Demand, Tier
+from breakeven.laws.step_queue import Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Conditions, Profile
@@ -27,38 +28,41 @@ from breakeven.profile.step_fit import ENGINE, ArmLoads, Layout
 from breakeven.profile.step_form import Whereabouts
 from sweeps import closed, poisson, without_starts
 
-COSTS = CostsOfSteps(
-    **{
-        name: np.asarray(value)
-        for name, value in {
-            "weights_s": 0.015,
-            "position_s": 6e-5,
-            "sharpness": 1.8,
-            "untouched": 0.1,
-            "touching": 20.0,
-            "context_s": 1e-7,
-            "prompt_s": 5e-5,
-            "drafting_s": 1e-3,
-            "draft_s": 7e-4,
-            "each_draft_s": 2e-6,
-            "request_s": 0.008,
-            "hidden": 0.3,
-        }.items()
-    },
-    departures=np.zeros(12),
-)
+
+def costs_of(beside_s=0.0):
+    given_ = {
+        "weights_s": 0.015,
+        "position_s": 6e-5,
+        "sharpness": 1.8,
+        "untouched": 0.1,
+        "touching": 20.0,
+        "context_s": 1e-7,
+        "prompt_s": 5e-5,
+        "drafting_s": 1e-3,
+        "draft_s": 7e-4,
+        "each_draft_s": 2e-6,
+        "request_s": 0.008,
+        "hidden": 0.3,
+        "beside_s": beside_s,
+    }
+    values = {name: np.asarray(value) for name, value in given_.items()}
+    return CostsOfSteps(**values, departures=np.zeros(12))
+
+
+COSTS = costs_of()
 YIELDS = {0: 1.0, 2: 2.1, 3: 2.5, 5: 2.9, 7: 3.1}
 SHARES = (0.03, 0.15, 0.3, 0.45, 0.6)
 
 
-def demand(k, prompt=512.0, output=256.0, e=None):
+def demand(k, prompt=512.0, output=256.0, e=None, varied=1.0):
     tier = Tier(1, np.asarray(float(k)), np.asarray(e or YIELDS[k]))
-    return Demand((tier,), np.asarray(prompt), np.asarray(output), np.asarray(prompt + output / 2))
+    lengths = (np.asarray(value) for value in (prompt, output, prompt + output / 2, varied))
+    return Demand((tier,), *lengths)
 
 
-def truth(k, share, **lengths):
+def truth(k, share, costs=COSTS, **lengths):
     """The rate at a share of saturation, and what requests take there."""
-    together = Together.of(COSTS, demand(k, **lengths), 1024)
+    together = Together.of(costs, demand(k, **lengths), 1024)
     rate = share * float(together.saturation_rps)
     found = together.along(np.asarray(rate)).served
     return rate, float(found.latency_s), float(found.ttft_s)
@@ -83,9 +87,11 @@ def point(k, share, factor=1.0, **lengths):
     )
 
 
-def sweep(noise=0.0, seed=3):
+def sweep(noise=0.0, seed=3, **asked):
     rng = np.random.default_rng(seed)
-    return [point(k, share, float(np.exp(noise * rng.normal()))) for k in (0, 2, 7) for share in SHARES]
+    return [
+        point(k, share, float(np.exp(noise * rng.normal())), **asked) for k in (0, 2, 7) for share in SHARES
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +138,72 @@ def test_a_second_prompt_length_narrows_what_other_lengths_take():
         low, high = found.latency_ci_s
         widths.append(high - low)
     assert widths[1] < 0.7 * widths[0]
+
+
+@pytest.mark.parametrize("beside_s", [0.0, 0.018])
+def test_steps_that_take_longer_with_prompts_beside_decodes_are_told_from_longer_prompts(beside_s):
+    costs = costs_of(beside_s)
+    longer = [point(k, 0.03, costs=costs, prompt=2048.0) for k in (0, 2, 7)]
+    profile = fit_points([*sweep(0.01, costs=costs), *longer])
+    (found,) = (one for one in profile.step_costs if one.name == "beside_s")
+    assert (found.prior, found.value) == (not beside_s, pytest.approx(beside_s, rel=0.3, abs=1e-6))
+    rate, latency_s, _ = truth(3, 0.7, costs)
+    low, high = profile.predict(Arm("eagle3", 3), rps=rate).latency_ci_s
+    assert low < latency_s < high
+
+
+def in_closed_loops(square):
+    """Closed loops of an engine whose steps take 9 ms longer with prompts beside decodes, if clients do not fall into step."""
+    costs = costs_of(0.009)
+    rows = []
+    for k, clients in itertools.product((0, 2), (1.0, 4.0, 16.0, 64.0)):
+        asked = demand(k, varied=float(square > 1.0))
+        found = closed_loop(costs, asked, np.asarray(clients)).served
+        taken = {
+            "load_mode": LoadMode.CLOSED,
+            "request_rate_rps": None,
+            "concurrency": clients,
+            "mean_inflight": clients,
+        }
+        figures = {"mean_latency_s": float(found.latency_s), "achieved_rps": clients / float(found.latency_s)}
+        rows.append(
+            replace(point(k, 0.1), **taken, **figures, ttft_mean_s=None, output_tokens_sq=square * 256.0**2)
+        )
+    return rows
+
+
+def test_closed_loops_of_one_length_leave_rates_in_doubt_and_say_so():
+    """They hide what prompts cost beside decodes: an engine with that cost is within the bounds all the same."""
+    profile = fit_points(in_closed_loops(1.0))
+    assert "all rows are of closed loops" in profile.warnings[-1]
+    rate, latency_s, _ = truth(0, 0.5, costs_of(0.009))
+    sure = replace(profile, steps=replace(profile.steps, covariance=without_beside(profile)))
+    (low, high), (before, after) = (
+        one.predict(NO_SPECULATION, rps=rate).latency_ci_s for one in (profile, sure)
+    )
+    assert low < latency_s < high
+    assert high / low > 1.15 * after / before
+    among = [one.predict(NO_SPECULATION, concurrency=16).latency_ci_s for one in (profile, sure)]
+    assert among[0] == pytest.approx(among[1])
+    assert not any("closed loops" in one for one in fit_points(sweep(0.01)).warnings)
+
+
+def test_the_first_tokens_of_clients_in_step_are_of_a_queue_of_prompts():
+    rows = in_closed_loops(1.0)
+    queued = [
+        replace(one, ttft_mean_s=0.03 * one.concurrency) if not one.k and one.concurrency > 1 else one
+        for one in rows
+    ]
+    plain, with_queue = (fit_points(points).steps.figures for points in (rows, queued))
+    assert with_queue == pytest.approx(plain)
+
+
+def without_beside(profile):
+    covariance = np.array(profile.steps.covariance)
+    at = ENGINE.index("beside_s")
+    covariance[at], covariance[:, at] = 0.0, 0.0
+    covariance[at, at] = 1e-9
+    return tuple(map(tuple, covariance.tolist()))
 
 
 def test_what_two_arms_share_leaves_their_ratio_alone(profile):
@@ -317,7 +389,7 @@ def test_every_knot_of_a_curve_is_that_of_all_numbers(profile):
     others, latency_s = profile.curve(NO_SPECULATION, Conditions(output_tokens=200.0)).knots.T
     where = Whereabouts.of(NO_SPECULATION, others, np.asarray(512.0), np.asarray(200.0))
     rates = others / latency_s * np.exp(law.departures(NO_SPECULATION, where).mean)
-    tiers, prompt, output, _ = demand(0, 512.0, 200.0)
+    tiers, prompt, output, *_ = demand(0, 512.0, 200.0)
     asked = Demand(tiers, prompt, output, np.asarray(lengths.context_tokens))
     found = Together.of(law.costs(NO_SPECULATION), asked, 1024).along(rates).served
     assert others[-1] > 100

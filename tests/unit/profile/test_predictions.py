@@ -156,7 +156,18 @@ def test_quantiles_that_cross_by_noise_are_put_in_order() -> None:
 
 
 def test_bounds_hold_the_truth_and_grow_towards_saturation() -> None:
-    noisy = without_starts(fit_points(sweep(noise=0.02)))
+    # With an open loop: closed ones alone say less of a rate.
+    beside = poisson(
+        "eagle3",
+        3,
+        0.8,
+        0.085,
+        [2.0, 5.0, 8.0],
+        tokens_per_step=2.5,
+        output_tokens=201.0,
+        prompt_tokens=500.0,
+    )
+    noisy = without_starts(fit_points(sweep(noise=0.02) + beside))
     widths = []
     for rps in (1, 8, 9.5):
         found = noisy.predict(EAGLE, rps=rps)

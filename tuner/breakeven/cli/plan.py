@@ -30,8 +30,7 @@ from breakeven.laws.arrays import Span
 from breakeven.phrases import ranges_text, ratio_text, spoken
 
 if TYPE_CHECKING:
-    from breakeven.planning.best_arm import BestArm
-    from breakeven.planning.envelope import Stretch
+    from breakeven.planning.best_arm import BestArm, Stretch
     from breakeven.planning.evaluation import ArmEvaluation, Evaluations
     from breakeven.planning.objective import Slo
     from breakeven.profile import Comparison, Profile
@@ -180,7 +179,7 @@ def _objectives(
 
 def _planned(evaluations: Evaluations, best: BestArm, rps_range: Span | None, lacks: list[str]) -> Plan:
     """The answer: the best arm, the envelope if there is a range, and all warnings, `lacks` among them."""
-    from breakeven.planning.envelope import envelope
+    from breakeven.planning.best_arm import envelope
     from breakeven.planning.wording import unmeasured_texts
 
     stretches = None

@@ -19,8 +19,9 @@ from breakeven.fitting.observations import (
 )
 from breakeven.laws.acceptance_numbers import survival_per_step
 from breakeven.laws.arrays import FloatArray
+from breakeven.laws.step_law import varied
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.points.point import LEAST_S, ImposedLoad, Point, multiplied
+from breakeven.points.point import LEAST_S, LIVE_TRAFFIC, ImposedLoad, Point, multiplied
 from breakeven.profile.fits import (
     Acceptance,
     ArmFit,
@@ -33,6 +34,9 @@ from breakeven.profile.fits import (
 )
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
+
+_NEAR_S = 300.0
+"""Longest time (s) from a stretch's first window to its last one: a machine drifts over minutes."""
 
 _FEWEST_ROWS = 3
 """Rows from which their scatter gives an error of E."""
@@ -457,3 +461,40 @@ def _off_its_neighbours(one: Observation, rest: Sequence[Observation]) -> bool:
     expected_s = first[1] + slope * (one.others - first[0])
     least = _OUTLIER_LEAST if below and above else _OUTLIER_LEAST_AT_AN_END
     return abs(one.latency_s / max(expected_s, 1e-12) - 1.0) > least
+
+
+def beside_decodes(point: Point) -> bool:
+    """Whether prompts were read beside requests that decode, so that the row shows what that costs.
+
+    Clients of a closed loop whose answers are of one length fall into step, but not those that our own load driver spreads over
+    their answers. A row that does not say how answers vary shows nothing.
+    """
+    output, square = np.asarray(point.output_tokens or 1.0), np.asarray(point.output_tokens_sq or 0.0)
+    spread = bool(point.window_s) and not point.origin.tool
+    return not point.closed or spread or bool(varied(output, square))
+
+
+def hides_prompts(arms: Sequence[ArmRows]) -> bool:
+    """Whether no row shows what prompts cost beside requests that decode."""
+    return not any(beside_decodes(row.point) for one in arms for row in one.rows)
+
+
+def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
+    """The number of the stretch of time in which each row of each arm was measured; a row beside no other arm's has one of its own.
+
+    A stretch holds the windows of one load within a few minutes, if they are of several arms. A machine that is slower for a
+    minute is slower for all of them.
+    """
+    rows = [row for one in arms for row in one.rows]
+    found = {id(row): float(number) for number, row in enumerate(rows)}
+    timed = [row for row in rows if row.point.begun_s is not None and row.point.text_source != LIVE_TRAFFIC]
+    stretch: list[Observation] = []
+    for row in sorted(timed, key=lambda row: row.point.begun_s or 0.0):
+        first, begun_s = (stretch or [row])[0].point, row.point.begun_s or 0.0
+        ended_s = (first.begun_s or 0.0) + (first.window_s or 0.0)
+        if first.load != row.point.load or begun_s - ended_s > _NEAR_S:
+            stretch = []
+        stretch.append(row)
+        if len({one.point.arm for one in stretch}) > 1:
+            found |= dict.fromkeys(map(id, stretch), found[id(stretch[0])])
+    return [np.array([found[id(row)] for row in one.rows]) for one in arms]

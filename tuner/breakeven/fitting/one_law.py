@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.arm import Arm
-from breakeven.fitting.arms import ArmRows, lengths_of
-from breakeven.fitting.observations import Observation
+from breakeven.fitting.arms import ArmRows, beside_decodes, blocks_of, hides_prompts, lengths_of
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import mean_kv_tokens
@@ -79,9 +78,6 @@ _SCATTER_FIGURES, _LEAST_FREEDOM = 4, 5
 
 _SCATTER_ROUNDS, _SCATTER_SETTLED = 3, 0.05
 
-_NEAR_S = 300.0
-"""Longest time (s) from a stretch's first window to its last one: a machine drifts over minutes."""
-
 _BLOCKS = (0.01, 0.04, 0.15)
 _USUAL_BLOCK, _BLOCK_SPREAD = 0.03, 1.0
 """Tried sizes of the factor of a stretch of time (ln), middle of it before any row, and the spread of its logarithm."""
@@ -95,12 +91,14 @@ class _Bending(NamedTuple):
         departed: sizes of the departures over positions that are tried. The first is small enough to begin with: from a law
             that may bend anywhere a fit can end far off.
         unlikely: ln of how many times less probable it is before any row.
+        beside: likewise of what a step with prompts beside decodes takes more (`BESIDE_S`).
     """
 
     sharpness: tuple[float, float]
     untouched: tuple[float, float]
     departed: tuple[float, ...]
     unlikely: float
+    beside: tuple[float, float] = (0.0, 1e-3)
 
 
 _BENT = _Bending((-0.7, 1.0), (-3.0, 1.2), (0.03, 0.06, 0.12, 0.24), 0.0)
@@ -108,6 +106,14 @@ _LINE = _Bending((-4.0, 0.7), (-5.0, 0.7), (0.004,), 5.0)
 _OF_BENDING = ("sharpness", "untouched")
 """Steps that bend, and steps that are a line in the batch. Rows of one arm hardly tell a line from a bend that departures
 cancel, and beyond them such a bend goes on: a line is believed if rows make it 150 times as probable."""
+
+
+_BESIDE, _SHOWN, _WIDEST = (1.0, 1.0), 5.0, 500.0
+"""Middle and spread of what a step with prompts beside decodes takes more (`BESIDE_S`), by how much the evidence (ln) must rise
+for it, as for a line, and the largest rise that counts."""
+
+_OTHER_PROMPTS = 1.5
+"""Ratio of prompts from which they are of two lengths."""
 
 
 class _Sweep(NamedTuple):
@@ -167,7 +173,7 @@ def fit_step_law(
         return None
     lengths = [lengths_of(one.rows) for one in arms]
     sweeps = [
-        _sweep(one, acceptance, own.or_those_of(lengths), block)
+        _sweep(one, acceptance, own.or_those_of(lengths), block, in_step=hides_prompts(arms))
         for one, own, block in zip(arms, lengths, blocks_of(arms), strict=True)
     ]
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
@@ -185,6 +191,11 @@ def fit_step_law(
     )
     prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
     solved = _solve(layout, prior, sweeps, solved, scatter, _SETTLED)
+    prompts = np.concatenate([one.loads.demand.prompt_tokens for one in sweeps])
+    if hides_prompts(arms):
+        solved.covariance[ENGINE.index("beside_s"), ENGINE.index("beside_s")] = _BESIDE[1] ** 2
+    elif prompts.max() > _OTHER_PROMPTS * prompts.min():
+        prior, (solved, scatter) = _beside_decodes(layout, sweeps, bending, prior, (solved, scatter))
     of_rows = scatter.wider * scatter.of_rows(sweeps)
     # Costs that rows leave nearly as wide as their prior.
     left = np.sqrt(np.diag(solved.covariance) / np.diag(prior.covariance()))
@@ -209,6 +220,36 @@ def fit_step_law(
     )
 
 
+def _beside_decodes(
+    layout: Layout, sweeps: Sequence[_Sweep], bending: _Bending, prior: _Prior, found: _Fit
+) -> tuple[_Prior, _Fit]:
+    """The law with what a step with prompts beside decodes takes more, if the rows show it; else without, and in doubt about it.
+
+    Only prompts of two lengths tell it from a longer prompt. There are two valleys: they are compared by the evidence of latencies
+    and TTFTs, whatever the figures are, around the most probable ones (Laplace). Undecided, the law without it keeps the
+    distance of both as a doubt, by how probable the other one is.
+    """
+    (solved, scatter), at = found, ENGINE.index("beside_s")
+    bending = bending._replace(beside=_BESIDE)
+    other = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
+    start = solved.figures.copy()
+    start[at] = _BESIDE[0]
+    beside = _solve(layout, other, sweeps, start, scatter, _ROUGHLY)
+    gained = _evidence(other, beside) - _evidence(prior, solved)
+    if gained > _SHOWN and beside.figures[at] > 0:
+        scatter = _likeliest(layout, other, sweeps, beside, bending)
+        other = other.departing(layout, scatter.departed)
+        return other, (_solve(layout, other, sweeps, beside, scatter, _SETTLED), scatter)
+    apart = (beside.figures - solved.figures) / math.sqrt(1.0 + math.exp(min(-gained, _WIDEST)))
+    return prior, (solved._replace(covariance=solved.covariance + np.outer(apart, apart)), scatter)
+
+
+def _evidence(prior: _Prior, solved: _Solved) -> float:
+    """Ln of the probability of all rows, less what laws under one scatter share."""
+    volume = np.linalg.slogdet(prior.root)[1] + 0.5 * np.linalg.slogdet(solved.covariance)[1]
+    return float(volume - 0.5 * solved.cost)
+
+
 def _tried_blocks(sweeps: Sequence[_Sweep]) -> tuple[float, ...]:
     """Sizes that are tried for the factor of a stretch of time; next to nothing unless most rows share one with another.
 
@@ -216,27 +257,6 @@ def _tried_blocks(sweeps: Sequence[_Sweep]) -> tuple[float, ...]:
     """
     _, rows = np.unique(np.hstack([one.blocks for one in sweeps]), return_counts=True)
     return _BLOCKS if 2 * np.sum(rows[rows > 1]) > np.sum(rows) else (_ROUNDING,)
-
-
-def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
-    """The number of the stretch of time in which each row of each arm was measured; a row beside no other arm's has one of its own.
-
-    A stretch holds the windows of one load within a few minutes, if they are of several arms. A machine that is slower for a
-    minute is slower for all of them.
-    """
-    rows = [row for one in arms for row in one.rows]
-    found = {id(row): float(number) for number, row in enumerate(rows)}
-    timed = [row for row in rows if row.point.begun_s is not None and row.point.text_source != LIVE_TRAFFIC]
-    stretch: list[Observation] = []
-    for row in sorted(timed, key=lambda row: row.point.begun_s or 0.0):
-        first, begun_s = (stretch or [row])[0].point, row.point.begun_s or 0.0
-        ended_s = (first.begun_s or 0.0) + (first.window_s or 0.0)
-        if first.load != row.point.load or begun_s - ended_s > _NEAR_S:
-            stretch = []
-        stretch.append(row)
-        if len({one.point.arm for one in stretch}) > 1:
-            found |= dict.fromkeys(map(id, stretch), found[id(stretch[0])])
-    return [np.array([found[id(row)] for row in one.rows]) for one in arms]
 
 
 def _fitted(
@@ -260,7 +280,7 @@ def _fitted(
 
 def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> FloatArray:
     """Factor on the law's latency of each row if its E were `tokens_per_step` in place of its own; shape (rows,)."""
-    sweep = _sweep(rows, {}, lengths_of(rows.rows), np.full(len(rows.rows), np.nan))
+    sweep = _sweep(rows, {}, lengths_of(rows.rows), np.full(len(rows.rows), np.nan), in_step=False)
     demand = sweep.loads.demand
     even = demand._replace(
         tiers=tuple(
@@ -276,6 +296,9 @@ def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> Floa
         for one in (demand, even)
     )
     return np.asarray(even_s / own_s)
+
+
+_Fit = tuple["_Solved", _Scatter]
 
 
 class _Beside(NamedTuple):
@@ -365,9 +388,10 @@ class _Prior(NamedTuple):
         center = [
             *(math.log(0.85 * lone_s), math.log(position_s)),
             *(bending.sharpness[0], bending.untouched[0], math.log(12.0)),
-            *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s), 0.0),
+            *(math.log(lone_s / _CONTEXT), 0.0, math.log(0.3 * lone_s), 0.0, bending.beside[0]),
         ]
         width = [1.0, 1.5, bending.sharpness[1], bending.untouched[1], 1.0, 1.5, 0.6, 1.5, 1.5]
+        width += [bending.beside[1]]
         for family in layout.families:
             lookup = any(one.arm.method in LOOKUP_METHODS for one in sweeps if one.arm.family == family)
             shares = (0.02, 0.003) if lookup else (0.06, 0.05)
@@ -493,7 +517,12 @@ def _beside(layout: Layout, sweeps: Sequence[_Sweep], figures: FloatArray) -> _B
 
 
 def _sweep(
-    one: ArmRows, acceptance: Mapping[str, AcceptanceModel], usual: Lengths, blocks: FloatArray
+    one: ArmRows,
+    acceptance: Mapping[str, AcceptanceModel],
+    usual: Lengths,
+    blocks: FloatArray,
+    *,
+    in_step: bool,
 ) -> _Sweep:
     points = [row.point for row in one.rows]
     usual_prompt, usual_output = usual.prompt_tokens or 1.0, usual.output_tokens or NOMINAL_OUTPUT_TOKENS
@@ -501,12 +530,17 @@ def _sweep(
     squares = np.array([point.output_tokens_sq or 0.0 for point in points])
     prompt = np.array([point.prompt_tokens or usual_prompt for point in points], dtype=float)
     inflight = np.array([row.inflight for row in one.rows])
+    apart = np.array([beside_decodes(point) for point in points], dtype=float)
     demand = Demand(
         _tiers(one, acceptance.get(one.arm.family)),
         prompt,
         output,
         mean_kv_tokens(prompt, output, np.maximum(squares, output**2)),
+        apart,
     )
+    # Clients in step ask together, and the law knows no budget of tokens by which an engine reads so many prompts. Those of an
+    # arm that drafts differ in their steps.
+    queued = (inflight > 1.5) & (squares > 0) & (in_step and one.arm.k == 0)
     return _Sweep(
         one.arm,
         ArmLoads(
@@ -516,7 +550,7 @@ def _sweep(
             inflight,
         ),
         np.array([row.latency_s for row in one.rows]),
-        np.array([math.nan if point.ttft_mean_s is None else point.ttft_mean_s for point in points]),
+        np.where(queued, math.nan, [point.ttft_mean_s or math.nan for point in points]),
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
         Whereabouts.of(one.arm, np.array([row.others for row in one.rows]), prompt, output),
         _stated_errors(points),

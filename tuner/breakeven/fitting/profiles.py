@@ -12,7 +12,15 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.fitting.arms import ArmRows, carried, fit_arm, of_one_length, rows_of, with_lines
+from breakeven.fitting.arms import (
+    ArmRows,
+    carried,
+    fit_arm,
+    hides_prompts,
+    of_one_length,
+    rows_of,
+    with_lines,
+)
 from breakeven.fitting.fit_warnings import arm_warnings, warnings_of
 from breakeven.fitting.observations import Observation, ramp_share_of
 from breakeven.fitting.one_law import fit_step_law, latency_factors
@@ -62,6 +70,10 @@ def fit_points(
         *warnings_of(profile.arms, points, share),
         *(f"{one.sentence} ({one.reason})" for one in of_starts),
     ]
+    if profile.steps is not None and hides_prompts(rows):
+        warnings.append(
+            "all rows are of closed loops of one length, which hide what prompts cost beside answers: bounds at a rate are wider"
+        )
     return replace(
         profile, warnings=tuple(warnings), provenance={**_provenance(points), **(provenance or {})}
     )

@@ -105,7 +105,8 @@ def _durations_s(law: StepLaw, arm: Arm, tier: Tier, lengths: Lengths, batches: 
     output = np.asarray(lengths.output_tokens or NOMINAL_OUTPUT_TOKENS)
     demand = Demand((tier,), prompt, output, np.asarray(lengths.context_tokens))
     # A request is followed by another one after output/E steps, and a step of all reads the prompt of that one.
-    prompts_s = reading(costs, demand, sizes).prompt_s * sizes * tier.tokens_per_step / output
+    come = sizes * tier.tokens_per_step / output
+    prompts_s = reading(costs, demand, sizes, come).prompt_s * come
     departed = np.exp(law.departures(arm, Whereabouts.of(arm, sizes - 1.0, prompt, output)).mean)
     return np.stack([step_s(costs, tier, demand.context_tokens, sizes), prompts_s]) * departed
 

@@ -267,7 +267,8 @@ def _band_among(judged: Curve, other: Curve, others: float, t: float) -> tuple[F
     """Bounds of the speedup at equal concurrency, as `_band`."""
     load = np.asarray(others)
     speedup = other.latencies_among(load) / judged.latencies_among(load)
-    apart = np.linalg.norm(judged.loadings_among(load) - other.loadings_among(load), axis=-1)
+    mine, theirs = (curve.loadings_among(load, closed=True) for curve in (judged, other))
+    apart = np.linalg.norm(mine - theirs, axis=-1)
     return ends_around(speedup, t * np.hypot(apart, np.hypot(judged.own_sd(load), other.own_sd(load))))
 
 

@@ -113,6 +113,7 @@ class Curve:
         ttft, tpot: laws of the means of TTFT and TPOT under the same conditions; None if they were not measured.
         closed_knots: (others, latency) of a closed loop, shape (K, 2), where it differs from an open loop with as
             many in flight on average: the number in flight does not vary there, and no request waits for a step to end.
+        closed_loadings: `loadings` of a closed loop at each of its knots, where they differ.
     """
 
     knots: FloatArray
@@ -128,6 +129,7 @@ class Curve:
     ttft: LineFit | None = None
     tpot: LineFit | None = None
     closed_knots: FloatArray | None = None
+    closed_loadings: FloatArray | None = None
     start_sd: float = 0.0
     beside: tuple[float, ...] = ()
 
@@ -195,24 +197,28 @@ class Curve:
         """Latencies (s) under Poisson arrivals at many rates (1/s); shape of `rps`, NaN where saturated."""
         return self.raised_at_rps(rps, np.ones(len(self.open_ends)))
 
-    def bounds_of(self, latency_s: float, others: float, t: float) -> Bounds:
+    def bounds_of(self, latency_s: float, others: float, t: float, *, closed: bool = False) -> Bounds:
         """Bounds of a latency among `others`, of an open or a closed loop."""
-        return bounds_around(latency_s, t * float(self._sd_among(np.asarray(others))))
+        return bounds_around(latency_s, t * float(self._sd_among(np.asarray(others), closed=closed)))
 
     def own_sd(self, others: FloatArray) -> FloatArray:
         """Relative standard deviation among others that no other curve shares, over starts of the engine."""
         return np.asarray(np.hypot(np.interp(others, self.knots[:, 0], self.own_sds), self.start_sd))
 
-    def loadings_among(self, others: FloatArray) -> FloatArray:
-        """`loadings` among `others`, on a last axis; beyond the knots as at the nearest."""
-        n = self.knots[:, 0]
+    def loadings_among(self, others: FloatArray, *, closed: bool = False) -> FloatArray:
+        """`loadings` among `others` of an open or a closed loop, on a last axis; beyond the knots as at the nearest."""
+        knots, loadings = self.knots, self.loadings
+        if closed and self.closed_knots is not None and self.closed_loadings is not None:
+            knots, loadings = self.closed_knots, self.closed_loadings
+        n = knots[:, 0]
         place = np.interp(others, n, np.arange(n.size))
         low = np.minimum(place.astype(int), n.size - 2)
         share = (place - low)[..., None]
-        return np.asarray(self.loadings[low] * (1.0 - share) + self.loadings[low + 1] * share)
+        return np.asarray(loadings[low] * (1.0 - share) + loadings[low + 1] * share)
 
-    def _sd_among(self, others: FloatArray) -> FloatArray:
-        return np.asarray(np.hypot(np.linalg.norm(self.loadings_among(others), axis=-1), self.own_sd(others)))
+    def _sd_among(self, others: FloatArray, *, closed: bool = False) -> FloatArray:
+        shared = np.linalg.norm(self.loadings_among(others, closed=closed), axis=-1)
+        return np.asarray(np.hypot(shared, self.own_sd(others)))
 
     def doubts_at_rps(self, rps: FloatArray) -> DoubtsAtRate:
         """Latencies and doubts at many rates (1/s)."""

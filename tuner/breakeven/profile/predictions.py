@@ -100,7 +100,7 @@ def predict_on(arm: Arm, curve: Curve, load: LoadPoint, confidence: float) -> Pr
         inflight = load.rps * latency_s
         utilisation = load.rps / curve.saturation_rps
     else:
-        bounds = curve.bounds_of(latency_s, others, t)
+        bounds = curve.bounds_of(latency_s, others, t, closed=load.concurrency is not None)
         inflight = load.concurrency if load.concurrency is not None else others
         utilisation = min(inflight / latency_s / curve.saturation_rps, 1.0)
     if np.isnan(latency_s):

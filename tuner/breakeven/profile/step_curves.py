@@ -16,11 +16,12 @@ from breakeven.arm import Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.step_law import Demand, Tier, Together, closed_loop
+from breakeven.laws.step_law import Demand, Tier, varied
+from breakeven.laws.step_queue import Together, closed_loop
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
-from breakeven.profile.step_fit import StepLaw, adaptive_tiers, nominal_yield
+from breakeven.profile.step_fit import ENGINE, StepLaw, adaptive_tiers, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.reasons import Reason
 from breakeven.tiers import Schedule
@@ -95,9 +96,15 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     others = rates * answers.latency_s
     departed = law.departures(arm, Whereabouts.of(arm, others, demand.prompt_tokens, demand.output_tokens))
     raised = np.exp(departed.mean)
-    sources = (answers.of_latency + departed.pulled) @ np.linalg.cholesky(law.covariance)
+    slopes, half = answers.of_latency + departed.pulled, np.linalg.cholesky(law.covariance)
+    in_step = slopes.copy()
+    in_step[:, ENGINE.index("beside_s")] *= demand.varied
     # An error of E moves the number of decoding steps, and so the part of latency after the first token.
     of_e = error_of_e * (1.0 - answers.ttft_s / answers.latency_s)
+
+    def loadings(slopes: FloatArray) -> FloatArray:
+        return np.hstack([slopes @ half, of_e[:, None], np.full((others.size, 1), law.minutes_sd)])
+
     # Others in flight never make a request faster, although noise may make it look so.
     latency_s = np.maximum.accumulate(answers.latency_s * raised)
     # Lengths of two runs are never quite the same: the law converts rates that rows carried.
@@ -109,7 +116,9 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
     measured_rps = own.measured_saturation_rps if own is not None else None
     ceiling_rps = None if measured_rps is None else moved * measured_rps
-    closed = closed_loop(costs, _repeated(demand, others.size), others + 1.0).served
+    # Clients of which nothing is known do not fall into step.
+    spread = _repeated(demand, others.size)._replace(varied=np.ones(others.size))
+    closed = closed_loop(costs, spread, others + 1.0).served
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
@@ -117,11 +126,12 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         law.noise,
         "others" if own is None else "arm",
         asked.others_range,
-        np.hstack([sources, of_e[:, None], np.full((others.size, 1), law.minutes_sd)]),
+        loadings(slopes),
         departed.sd,
         ceiling_rps,
         asked.strayed,
         closed_knots=np.stack([others, np.maximum.accumulate(closed.latency_s * raised)], axis=-1),
+        closed_loadings=loadings(in_step),
         start_sd=law.starts_of(arm),
         beside=law.beside(arm) if asked.as_measured else (),
     )
@@ -276,7 +286,8 @@ def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
     # An answer of one token would leave nothing to decode, so that no rate would saturate.
     output = max(lengths.output_tokens or NOMINAL_OUTPUT_TOKENS, 1.001)
     prompt = lengths.prompt_tokens or 1.0
-    return Demand(tiers, np.asarray(prompt), np.asarray(output), np.asarray(lengths.context_tokens))
+    apart = varied(np.asarray(output), np.asarray(lengths.output_tokens_sq or 0.0))
+    return Demand(tiers, np.asarray(prompt), np.asarray(output), np.asarray(lengths.context_tokens), apart)
 
 
 def _tiers(

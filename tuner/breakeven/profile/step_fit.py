@@ -1,7 +1,7 @@
 """The figures of the one law of all arms, and the latencies at an arm's loads that follow from them.
 
 The fit works in unbounded figures: logarithms of the costs, `ln(r - 1)` of the sharpness, the logit of the untouched share
-and the logarithm of a prompt token over a position. The order is
+and the logarithm of a prompt token over a position; prompts beside decodes count in units (`BESIDE_S`). The order is
 
     engine (`ENGINE`), drafting of each family (`DRAFTING`), level of each arm, departures (`KNOTS`).
 """
@@ -20,15 +20,13 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import (
     READ_BY,
     SENSITIVE,
-    Answering,
     CostsOfSteps,
     Demand,
     Tier,
-    Together,
-    closed_loop,
     departure_shares,
     step_sensitivities,
 )
+from breakeven.laws.step_queue import Answering, Together, closed_loop
 from breakeven.profile.step_form import Departures, FormError, Gaps, Matrix, Whereabouts
 from breakeven.profile.student_t import t_quantile
 from breakeven.reasons import Reason
@@ -43,6 +41,7 @@ ENGINE = (
     "prompt_s",
     "request_s",
     "hidden",
+    "beside_s",
 )
 """Costs of the engine, whatever is drafted."""
 
@@ -57,6 +56,9 @@ LEVEL = 0.015
 
 KNOTS = 12
 """Departures at 1, 2, 4, ... 2048 positions."""
+
+BESIDE_S = 0.005
+"""Unit (s) of what a step with prompts takes more beside decodes: as much as is usual of vLLM on a GPU."""
 
 
 UNKNOWN_LEVEL = 0.5
@@ -180,6 +182,7 @@ class Layout:
             each_draft_s=drafting[2] * raised,
             request_s=np.exp(engine["request_s"]),
             hidden=1.0 / (1.0 + np.exp(-engine["hidden"])),
+            beside_s=BESIDE_S * np.maximum(engine["beside_s"], 0.0) * raised,
             departures=figures[self.departures :],
         )
 
@@ -231,6 +234,9 @@ class Layout:
         slopes = dict(zip(READ_BY, found.prompt_slopes, strict=True))
         # The cost of a prompt token is a multiple of the cost of a position: it moves with both.
         slopes["position_s"] = slopes["position_s"] + slopes["prompt_s"]
+        slopes["beside_s"] = (
+            slopes["beside_s"] * BESIDE_S * (1.0 if level is None else np.exp(figures[level]))
+        )
         for name, slope in slopes.items():
             first[:, ENGINE.index(name)] += slope * of_ttft
             whole[:, ENGINE.index(name)] += slope * of_latency
@@ -454,4 +460,5 @@ _NATURAL: dict[str, Callable[[float], float]] = {
     "untouched": _share,
     "hidden": _share,
     "sharpness": lambda figure: 1.0 + math.exp(figure),
+    "beside_s": lambda figure: BESIDE_S * max(figure, 0.0),
 }

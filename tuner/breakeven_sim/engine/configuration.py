@@ -97,6 +97,7 @@ class StepClock:
     """Step times from engine costs, for one method and its draft lengths.
 
     step = base + per_token*(B + drafted) + per_kv_token*context + per_prefill_token*prompt tokens
+         + beside, with prompt tokens beside decoding requests
          + flat + per_position*k + per_draft_token*drafted
          + experts * (1 - (1 - share)^(B + drafted + prompt tokens))
     A speculating engine at draft length 0 saves the drafter's time, and pays `zero_drafts_overhead` on the whole step.
@@ -118,6 +119,7 @@ class StepClock:
         per_draft_s = draft.per_draft_token_s if draft else 0.0
         self._per_drafted_s = (step.per_token_s + (0.0 if adaptive else per_draft_s)) * scale
         self._per_prefill_token_s = step.per_prefill_token_s * scale
+        self._beside_s = step.beside_s * scale
         self._per_request_s = (step.per_token_s + (per_draft_s * longest if adaptive else 0.0)) * scale
         made = [longest if adaptive else k for k in range(longest + 1)]
         self._by_k_s = [
@@ -148,6 +150,7 @@ class StepClock:
             + self._per_drafted_s * drafted
             + self.per_kv_token_s * context
             + self._per_prefill_token_s * prompt_tokens
+            + (self._beside_s if prompt_tokens and requests else 0.0)
             + self._experts_s * (1.0 - self._missed_share ** (requests + drafted + prompt_tokens))
         )
 

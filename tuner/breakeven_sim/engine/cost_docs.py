@@ -25,7 +25,7 @@ defaults below. The GPU class comes from `BREAKEVEN_SIM_GPU` (the node label `nv
 One step has B decoding requests that verify d drafts in all (k each, fewer if a lookup found nothing), attend to c tokens of context and read p prompt tokens:
 
     step = base_s + per_token_s*(B + d) + per_kv_token_s*c + per_prefill_token_s*p + flat_s + per_position_s*k + per_draft_token_s*d
-         + experts.all_s * (1 - (1 - experts.share_per_token)^(B + d + p))
+         + experts.all_s * (1 - (1 - experts.share_per_token)^(B + d + p)) + (beside_s, with prompts beside decoding requests)
 
 Without prompts, context and experts in the way, n output tokens at E tokens per step make the two numbers of the latency law L = C1 + others*C2:
 

@@ -55,6 +55,10 @@ class StepTime(_Strict):
     per_prefill_token_s: _Seconds = Field(
         default=0.0, description="seconds per prompt token computed in the step"
     )
+    beside_s: _Seconds = Field(
+        default=0.0,
+        description="seconds more of a step that computes prompts beside requests that decode: it runs outside the full CUDA graphs",
+    )
     experts: Experts | None = Field(default=None, description="of a mixture of experts; null: a dense model")
 
 
