@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.profile.fits import Bounds, LineFit
+from breakeven.profile.fits import LARGEST_FIGURE, Bounds, LineFit
 
 Basis = Literal["arm", "others"]
 """Rows beside the law of steps: the arm's own, or rows of other arms only."""
@@ -49,9 +49,9 @@ def ends_around(value: FloatArray, half_width: FloatArray) -> tuple[FloatArray, 
 
 
 def bounds_around(value: float, half_width: float) -> Bounds:
-    """Bounds of one value, as `ends_around`; None is an open end."""
+    """Bounds of one value, as `ends_around`; None is an open end, as is one that no measurement reaches."""
     lower, upper = ends_around(np.asarray(value), np.asarray(half_width))
-    return float(lower), (float(upper) if np.isfinite(upper) else None)
+    return float(lower), (float(upper) if upper <= LARGEST_FIGURE else None)
 
 
 class LatencyBounds(NamedTuple):

@@ -10,12 +10,11 @@ from breakeven.arm import ADAPTIVE
 from breakeven.errors import InputError
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.mixture import checked_survival
-from breakeven.profile.fits import ArmFit, LineFit, drafters_of
+from breakeven.profile.fits import LARGEST_FIGURE, ArmFit, LineFit, drafters_of
 from breakeven.profile.step_fit import StepLaw
 from breakeven.profile.step_form import LARGEST_MISS, Gaps
 from breakeven.tiers import Schedule
 
-_LARGEST = 1e15
 _LEAST = 1e-12
 _ROUNDING = 1e-6
 LARGEST_LOGARITHM = 40.0
@@ -29,7 +28,7 @@ def check_sizes(value: object, path: str, where: str) -> None:
     elif isinstance(value, list):
         for index, member in enumerate(value):
             check_sizes(member, f"{path}[{index}]", where)
-    elif isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:
+    elif isinstance(value, int | float) and not -LARGEST_FIGURE <= value <= LARGEST_FIGURE:
         raise InputError(
             f"{where}: {path.lstrip('.')}", "a number beyond all measure", "what `breakeven fit` writes"
         )

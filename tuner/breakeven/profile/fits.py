@@ -23,6 +23,9 @@ from breakeven.methods import LOOKUP_METHODS
 Bounds = tuple[float | None, float | None]
 """Lower and upper bound at the document's confidence; None is an open end."""
 
+LARGEST_FIGURE = 1e15
+"""No measurement lies beyond it: its square would overflow."""
+
 _Seldom = Field(exclude_if=lambda value: value is None)
 """A field that a document leaves out if it is None: few arms are schedules."""
 
