@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from breakeven.errors import BreakevenError, InputError
@@ -51,6 +51,7 @@ def survives(seed: int) -> None:
 
 @draws(10)
 @given(st.integers(0, 1 << 32))
+@example(0)
 def test_a_fit_of_anything_is_a_profile_or_one_line(seed):
     survives(seed)
 

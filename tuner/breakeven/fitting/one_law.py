@@ -538,8 +538,8 @@ def _sweep(
         mean_kv_tokens(prompt, output, np.maximum(squares, output**2)),
         apart,
     )
-    # Clients in step ask together, and the law knows no budget of tokens by which an engine reads so many prompts. Those of an
-    # arm that drafts differ in their steps.
+    # Clients in step ask together, and the law knows no budget of tokens by which an engine reads so many prompts. Clients of
+    # an arm that drafts differ in their steps.
     queued = (inflight > 1.5) & (squares > 0) & (in_step and one.arm.k == 0)
     return _Sweep(
         one.arm,

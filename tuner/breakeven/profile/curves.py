@@ -49,7 +49,7 @@ def ends_around(value: FloatArray, half_width: FloatArray) -> tuple[FloatArray, 
 
 
 def bounds_around(value: float, half_width: float) -> Bounds:
-    """Bounds of one value, as `ends_around`; None is an open end, as is one that no measurement reaches."""
+    """Bounds of one value, as `ends_around`; None is an open end; so is an end beyond `LARGEST_FIGURE`."""
     lower, upper = ends_around(np.asarray(value), np.asarray(half_width))
     return float(lower), (float(upper) if upper <= LARGEST_FIGURE else None)
 
