@@ -128,6 +128,26 @@ def test_other_lengths_and_acceptance_lie_within_the_bounds(profile, lengths):
     assert low < latency_s < high
 
 
+def test_what_waits_for_a_place_in_the_batch_is_no_step():
+    """An engine that takes no more at a time than run at three fifths of its saturation, asked for more: the rest waits."""
+    plain, waits = sweep(0.01), 0.5
+    full = max((one for one in plain if not one.k), key=lambda one: one.mean_inflight)
+    waiting_s = waits / (1.0 - waits) * full.mean_latency_s
+    queued = replace(
+        full,
+        mean_latency_s=full.mean_latency_s + waiting_s,
+        mean_inflight=full.mean_inflight / (1.0 - waits),
+        ttft_mean_s=full.ttft_mean_s + waiting_s,
+        queued_ratio=waits,
+    )
+    laws = [fit_points([queued if one is full else one for one in plain]), fit_points(plain)]
+    for arm in (NO_SPECULATION, Arm("eagle3", 7)):
+        for rps in (0.1 * full.request_rate_rps, 0.4 * full.request_rate_rps):
+            longer = Conditions(output_tokens=512.0)
+            told, taken = (law.predict(arm, rps=rps, conditions=longer).latency_s for law in laws)
+            assert told == pytest.approx(taken, rel=0.03)
+
+
 def test_a_second_prompt_length_narrows_what_other_lengths_take():
     more = [point(0, share, prompt=2048.0) for share in (0.05, 0.5)]
     widths = []

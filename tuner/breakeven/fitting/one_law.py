@@ -22,6 +22,7 @@ from breakeven.laws.latency import mean_kv_tokens
 from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
+from breakeven.points.quality import waiting_share
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
@@ -529,7 +530,9 @@ def _sweep(
     output = np.array([point.output_tokens or usual_output for point in points], dtype=float)
     squares = np.array([point.output_tokens_sq or 0.0 for point in points])
     prompt = np.array([point.prompt_tokens or usual_prompt for point in points], dtype=float)
-    inflight = np.array([row.inflight for row in one.rows])
+    # What waits for a place in the batch is in no step: of the latency as large a share as of the requests in flight (Little).
+    running = np.array([1.0 - waiting_share(row.point, row.inflight) for row in one.rows])
+    inflight = running * [row.inflight for row in one.rows]
     apart = np.array([beside_decodes(point) for point in points], dtype=float)
     demand = Demand(
         _tiers(one, acceptance.get(one.arm.family)),
@@ -549,10 +552,10 @@ def _sweep(
             np.array([row.carried_rps for row in one.rows]),
             inflight,
         ),
-        np.array([row.latency_s for row in one.rows]),
-        np.where(queued, math.nan, [point.ttft_mean_s or math.nan for point in points]),
+        running * [row.latency_s for row in one.rows],
+        np.where(queued | (running < 1.0), math.nan, [point.ttft_mean_s or math.nan for point in points]),
         int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
-        Whereabouts.of(one.arm, np.array([row.others for row in one.rows]), prompt, output),
+        Whereabouts.of(one.arm, running * [row.others for row in one.rows], prompt, output),
         _stated_errors(points),
         blocks,
         bool(one.arm.k)

@@ -74,6 +74,15 @@ def queueing(queue_s: float | None, latency_s: float) -> bool:
     return (queue_s or 0.0) > _QUEUED_SHARE * latency_s
 
 
+def waiting_share(point: Point, inflight: float) -> float:
+    """Share of the requests in flight that waited for a place in the batch; 0 if no more waited than a burst leaves.
+
+    An engine's gauge also counts requests that wait for the end of a step, and is read a few times in a window.
+    """
+    share = point.queued_ratio or 0.0
+    return share if queueing(share, 1.0) and share * inflight > _PILE else 0.0
+
+
 def leaves_unanswered(asked_rps: float, answered_rps: float, requests: float | None) -> bool:
     """Whether an open loop answers significantly less than was asked for: beyond the standard deviations of a count."""
     doubt = _CHANCE_SIGMAS / math.sqrt(requests) if requests else 0.0
