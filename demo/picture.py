@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _NAMED_TO_THE_LEFT = 0.8
 # Promise and measurement of a roll stand side by side.
 _BESIDE = 0.12
+# Of the axes: lines that are nearer to each other share one name, and a bar that is narrower than its name has none.
+_NAME_HEIGHT, _LETTER_WIDTH = 0.12, 0.016
 
 
 def draw(record: Record, profiles: Mapping[str, Profile], theme: Theme) -> Figure:
@@ -111,16 +113,18 @@ def _load_and_latency(
     rps = [sample.offered_rps for sample in service.samples]
     axes.fill_between(times, rps, step="post", color=theme.grid, alpha=0.5, linewidth=0)
     axes.step(times, rps, where="post", color=theme.faint, linewidth=1.2)
-    for edge in break_evens:
+    top = 1.15 * max(*rps, *break_evens)
+    named: list[list[float]] = []
+    for edge in sorted(break_evens):
         axes.axhline(edge, color=theme.ink, linewidth=0.9, linestyle=(0, (4, 3)))
-        axes.annotate(
-            f"break-even {figure(edge)}",
-            (0.0, edge),
-            xytext=(4, 2),
-            textcoords="offset points",
-            fontsize=8,
-        )
-    axes.set_ylim(0, 1.15 * max(*rps, *break_evens))
+        if named and edge - named[-1][-1] < _NAME_HEIGHT * top:
+            named[-1].append(edge)
+        else:
+            named.append([edge])
+    for edges in named:
+        text = f"break-even {', '.join(map(figure, edges))}"
+        axes.annotate(text, (0.0, edges[-1]), xytext=(4, 2), textcoords="offset points", fontsize=8)
+    axes.set_ylim(0, top)
     axes.set_ylabel("load, requests/s")
     axes.set_title("The run: load (grey) and the latency users saw")
     axes.tick_params(labelbottom=False)
@@ -161,7 +165,7 @@ def _ribbon(
     ):
         colour = strokes[name].colour if name in strokes else theme.faint
         axes.broken_barh([(start, end - start)], (bottom + 0.15, 0.7), facecolor=colour)
-        if end - start > 0.06 * (times[-1] - times[0]):
+        if end - start > _LETTER_WIDTH * len(name) * (times[-1] - times[0]):
             axes.text(
                 (start + end) / 2,
                 bottom + 0.5,
@@ -176,6 +180,10 @@ def _ribbon(
 
 def _rolls(axes: Axes, service: ServiceRecord, strokes: Mapping[str, Stroke], theme: Theme) -> None:
     """Speedup of each roll: promised (hollow) beside measured (filled, in the colour of the new arm), with their bounds."""
+    if not service.rolls:
+        axes.set_axis_off()
+        axes.set_title("No roll: it is only advised")
+        return
     axes.axhline(1.0, color=theme.faint, linewidth=0.9)
     for place, roll in enumerate(service.rolls):
         colour = strokes[roll.to_arm].colour if roll.to_arm in strokes else theme.faint
@@ -195,11 +203,9 @@ def _rolls(axes: Axes, service: ServiceRecord, strokes: Mapping[str, Stroke], th
             )
     names = [f"{roll.from_arm} to {roll.to_arm}\n{roll.result}" for roll in service.rolls]
     axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
+    axes.set_xlim(-0.6, len(names) - 0.4)
     axes.set_ylabel("speedup")
-    axes.set_title(
-        "Each roll: promised (hollow) and measured (filled)" if names else "No roll: it is only advised"
-    )
+    axes.set_title("Each roll: promised (hollow) and measured (filled)")
 
 
 def _stretches(times: FloatArray, values: Sequence[object]) -> list[tuple[float, float, str]]:

@@ -15,6 +15,11 @@ from rich.text import Text
 from demo.record import Happening, Record, Sample
 
 _EVENTS_SHOWN = 10
+# Beside each column the width that it has where every change is a line of its own.
+_COLUMNS = {
+    "SERVICE": 8, "LOAD rps": 9, "ARM": 22, "LATENCY s": 10, "PAYS": 11, "RECOMMENDED": 15, "SPEEDUP": 27, "ALERT": 7,
+    "REASON": 0,
+}  # fmt: skip
 
 
 class View:
@@ -24,7 +29,7 @@ class View:
         self._record = record
         self._console = console
         self._step = ""
-        self._said: dict[str, tuple[str, ...]] = {}
+        self._said: dict[str, tuple[object, ...]] = {}
         self._events_said = 0
         self._live = (
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
@@ -55,32 +60,34 @@ class View:
         for service in self._record.services.values():
             if not service.samples:
                 continue
-            line = _row(service.name, service.samples[-1])
+            sample = service.samples[-1]
             # Progress and measured figures change every second; only what decides is worth a line.
-            words = (line[2], line[5], line[8], line[1])
+            measured = sample.calibration.split(" ")[:2]
+            words = (
+                sample.arm,
+                sample.recommended,
+                sample.alert,
+                sample.offered_rps,
+                measured,
+                sample.reason,
+            )
             if self._said.get(service.name) != words:
+                if not self._said:
+                    self._say("time", list(_COLUMNS))
                 self._said[service.name] = words
-                self._console.print(
-                    f"{self._elapsed_s():5.0f} s  {'  '.join(line)}", highlight=False, soft_wrap=True
-                )
+                self._say(f"{self._elapsed_s():5.0f} s", _row(service.name, sample))
+
+    def _say(self, time: str, cells: Sequence[str]) -> None:
+        """A row of the table that grows where there is no screen."""
+        row = "".join(f"{cell:<{width}}" for cell, width in zip(cells, _COLUMNS.values(), strict=True))
+        self._console.print(f"{time:7}  {row}", highlight=False, soft_wrap=True, markup=False)
 
     def _elapsed_s(self) -> float:
         return time.time() - self._record.started_s
 
     def _screen(self) -> Group:
         table = Table(title=f"{self._elapsed_s():.0f} s   {self._step}", title_justify="left", expand=True)
-        heads = (
-            "SERVICE",
-            "LOAD rps",
-            "ARM",
-            "LATENCY s",
-            "PAYS",
-            "RECOMMENDED",
-            "SPEEDUP",
-            "ALERT",
-            "REASON",
-        )
-        for head in heads:
+        for head in _COLUMNS:
             table.add_column(head, no_wrap=head not in {"SPEEDUP", "REASON"})
         for service in self._record.services.values():
             if service.samples:

@@ -117,3 +117,19 @@ def test_every_roll_shows_what_it_promised_and_what_was_measured(drawn):
     assert heights == [1.7, 1.8, 1.2]
     names = [tick.get_text() for tick in axes.get_xticklabels()]
     assert names == ["none to eagle/3\nConfirmed", "eagle/3 to none\nUnmeasured"]
+
+
+def test_break_evens_that_are_near_share_one_name():
+    engine = {NO_SPECULATION: (0.46, 0.032), EAGLE: (0.27, 0.056), Arm("eagle3", 5, "eagle"): (0.26, 0.057)}
+    profile = profile_of(engine)
+    service = ServiceRecord("chat", "A100", "RollingUpdate")
+    service.samples += [Sample(STARTED_S + at, 3.0, 0.5, "none", "none", "Yes", "", "Any", False, "") for at in (0.0, 60.0)]  # fmt: skip
+    with drawing(LIGHT):
+        figure = draw(Record(STARTED_S, {"chat": service}), {"chat": profile}, LIGHT)
+        FigureCanvasAgg(figure).draw()
+        load = next(axes for axes in figure.axes if axes.get_title(loc="left").startswith("The run"))
+        (name,) = [text.get_text() for text in load.texts]
+        assert name.count(",") == 1
+        # Without a roll there is a sentence and no empty frame.
+        assert not figure.axes[4].axison
+        assert figure.axes[4].get_title(loc="left") == "No roll: it is only advised"
