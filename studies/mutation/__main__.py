@@ -74,7 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
         sample = drawn(core_of(source), options.count, options.seed)
         tree = digest(trees[0])
         _say(f"{len(sample)} mutants of {options.of or 'the working tree'}, seed {options.seed}")
-        reach = reached(trees[0], RESULTS / f"reach-{tree}.json")
+        reach = reached(trees[0], RESULTS / f"reach-{tree}", options.workers)
         for other in trees[1:]:
             # With the compiled tests: nobody compiles them again.
             shutil.copytree(trees[0], other, dirs_exist_ok=True)
@@ -117,16 +117,19 @@ def digest(tree: Path) -> str:
     return found.hexdigest()[:12]
 
 
-def reached(tree: Path, kept: Path) -> Reach:
-    """The lines that each test of a tree runs; kept in a file, because it takes minutes."""
+def reached(tree: Path, kept: Path, workers: int) -> Reach:
+    """The lines that each test of a tree runs; kept in a folder, because it takes minutes."""
     if not kept.exists():
         _say("which tests run which lines: every test of the core once")
         path = os.pathsep.join([*trial.search_path(tree), str(Path(__file__).parents[1])])
         partial = kept.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
         tests = [one for one in _TESTS if (tree / one).exists()]
         ignored = [f"--ignore=tests/unit/{name}" for name in _WITHOUT]
         # An older tree may have tests of what today's environment lacks.
         words = ["-q", "--continue-on-collection-errors", "-p", "mutation.reach", "-p", "no:cacheprovider"]
+        words += ["-n", str(workers), "--dist=worksteal"]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *words, *ignored, *tests],
             cwd=tree, check=False, text=True, capture_output=True,
@@ -137,7 +140,7 @@ def reached(tree: Path, kept: Path) -> Reach:
         )  # fmt: skip
         _say(done.stdout.strip().rpartition("\n")[2])
         partial.replace(kept)
-    return Reach.read(kept.read_text())
+    return Reach.read(file.read_text() for file in sorted(kept.iterdir()))
 
 
 def known_equal() -> dict[Mutant, str]:

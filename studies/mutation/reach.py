@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import coverage
 import pytest
 
 OUTPUT = "BREAKEVEN_REACH"
-"""Environment variable: the file that the plugin writes. Without it the plugin does nothing."""
+"""Environment variable: the folder that the plugin writes to, a file per process. Without it the plugin does nothing."""
 CORE = (
     "tuner/breakeven/planning", "tuner/breakeven/fitting", "tuner/breakeven/laws", "tuner/breakeven/readers",
     "tuner/breakeven/load_driver", "tuner/breakeven/serving", "operator/breakeven_operator/observing",
@@ -46,14 +46,18 @@ class Reach:
     seconds: dict[str, float]
 
     @classmethod
-    def read(cls, text: str) -> Reach:
-        """From the plugin's file."""
-        document = json.loads(text)
-        lines = {
-            path: {int(line): int(bits, 16) for line, bits in by_line.items()}
-            for path, by_line in document["lines"].items()
-        }
-        return cls(document["contexts"], lines, document["seconds"])
+    def read(cls, texts: Iterable[str]) -> Reach:
+        """From the plugin's files, one per process that ran tests."""
+        contexts: list[str] = []
+        lines: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        seconds: dict[str, float] = {}
+        for document in map(json.loads, texts):
+            for path, by_line in document["lines"].items():
+                for line, bits in by_line.items():
+                    lines[path][int(line)] |= int(bits, 16) << len(contexts)
+            contexts += document["contexts"]
+            seconds |= document["seconds"]
+        return cls(contexts, lines, seconds)
 
     def tests(self, path: str, lines: tuple[int, int]) -> list[str]:
         """The tests that run one of the lines, quickest first.
@@ -129,6 +133,6 @@ class _Collector:
 
 
 def pytest_configure(config: Any) -> None:
-    """Collect, if it is asked for."""
-    if output := os.environ.get(OUTPUT):
-        config.pluginmanager.register(_Collector(Path(output)))
+    """Collect, if it is asked for, in each process that runs tests."""
+    if (output := os.environ.get(OUTPUT)) and hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Collector(Path(output) / f"{config.workerinput['workerid']}.json"))

@@ -154,7 +154,7 @@ def test_a_trial_notices_what_its_tests_notice_and_leaves_the_tree_as_it_was(
 def test_a_test_that_fails_without_a_change_is_not_asked(tree, tmp_path):
     test = (tree / "tests/test_half.py").read_text()
     (tree / "tests/test_half.py").write_text(f"{test}def test_wrong(): assert half(4) == 3\n")
-    reach = program.reached(tree, tmp_path / "reach.json")
+    reach = program.reached(tree, tmp_path / "reach", workers=2)
     assert reach.tests("tuner/breakeven/planning/half.py", (2, 2)) == ["tests/test_half.py::test_half"]
 
 
