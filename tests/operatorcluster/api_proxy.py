@@ -71,10 +71,13 @@ class ApiProxy:
                 yield self
             finally:
                 self.cut()
+                served = [one.transport for one in runner.server.connections] if runner.server else []
                 await runner.cleanup()
-                # Connections whose client is gone are closed in the next turns of the loop, which may be its last ones.
-                for _ in range(10):
-                    await asyncio.sleep(0)
+                # Closed politely, one whose client reads no longer would wait for it beyond the end of the test.
+                for transport in served:
+                    if transport is not None:
+                        transport.abort()
+                await asyncio.sleep(0)
 
     def cut(self) -> None:
         """End all watches, in the middle of whatever they say."""
