@@ -1,22 +1,166 @@
 """Pod templates wherever a file has them: in workloads of several kinds, in lists of them, in values of charts.
 
-Each comes with the paths of its parts in that file's own terms. A thing without a pod template that can be read is
-passed over with the reason, by name.
+Each comes with the paths of its parts in that file's own terms. A thing without a pod template that can be read is passed over
+with the reason, by name. No API server has checked a file: the parts that lint reads have the types they must have, or are refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from breakeven.errors import InputError
 from breakeven.intake import kind_of
-from breakeven.serving.manifest import CONTAINER, POD_SPEC, ROLLING, checked, checked_claim
 from breakeven.serving.opt_in import Places
 from breakeven.serving.rolling import ROLLED
-from breakeven.serving.template import MOST_OBJECTS, PassedOver, Path, PodTemplate, at
+
+_WORDS = [str]
+CONTAINER: dict[str, Any] = {
+    "name": str,
+    "image": str,
+    "command": _WORDS,
+    "args": _WORDS,
+    "env": [{"name": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}],
+    "lifecycle": {"preStop": {"sleep": {"seconds": (int, float)}, "exec": {"command": _WORDS}}},
+}
+"""The types of a container's parts that are read."""
+POD_SPEC: dict[str, Any] = {
+    "terminationGracePeriodSeconds": (int, float),
+    "containers": [CONTAINER],
+    "volumes": [{"name": str, "persistentVolumeClaim": {"claimName": str}}],
+    "resourceClaims": [{"name": str, "resourceClaimName": str}],
+}
+"""The types of a pod spec's parts that are read."""
+ROLLING: dict[str, Any] = {
+    "replicas": (int, float),
+    "strategy": {
+        "type": str,
+        "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)},
+        "canary": {"maxSurge": (int, str), "maxUnavailable": (int, str)},
+    },
+    "updateStrategy": {"type": str, "rollingUpdate": {"partition": int, "maxUnavailable": (int, str)}},
+    "rolloutStrategy": {
+        "rollingUpdateConfiguration": {"partition": int, "maxSurge": (int, str), "maxUnavailable": (int, str)}
+    },
+    "prefill": {},
+    "worker": {},
+    "predictor": {
+        "deploymentStrategy": {
+            "type": str,
+            "rollingUpdate": {"maxSurge": (int, str), "maxUnavailable": (int, str)},
+        }
+    },
+    "volumeClaimTemplates": [{"metadata": {"name": str}}],
+    "leaderWorkerTemplate": {"volumeClaimTemplates": [{"metadata": {"name": str}}]},
+}
+"""The types of what the spec of a kind that is rolled says about rolls."""
+_CLAIM = {"metadata": {"name": str, "namespace": str}, "spec": {"accessModes": _WORDS}}
+
+
+def checked_claim(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the PersistentVolumeClaim without its nulls; raises what `checked` raises."""
+    found = dict(checked(document, _CLAIM, where, ""))
+    return {"metadata": {"name": "", **(found.get("metadata") or {})}, "spec": found.get("spec") or {}}
+
+
+def checked(value: Any, shape: Any, where: str, path: str) -> Any:
+    """Return a part of a manifest without its nulls, which Kubernetes takes for absent.
+
+    A shape gives types by name: an object, a list of one shape, or a Python type. `path` is empty for the whole document.
+
+    Raises:
+        InputError: naming the first field of another type than Kubernetes gives it.
+    """
+    if isinstance(shape, dict):
+        if not isinstance(value, Mapping):
+            raise _refusal(value, where, path, "an object")
+        return {
+            key: checked(item, shape[key], where, f"{path}.{key}".lstrip(".")) if key in shape else item
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            raise _refusal(value, where, path, "a list")
+        return [checked(item, shape[0], where, f"{path}[{index}]") for index, item in enumerate(value)]
+    if not isinstance(value, shape):
+        kinds = {(int, float): "a number", (int, str): "a number of pods or a percentage"}
+        raise _refusal(value, where, path, kinds.get(shape, "a text"))
+    return value
+
+
+def _refusal(value: Any, where: str, path: str, expected: str) -> InputError:
+    return InputError(f"{where}: {path or 'the document'}", kind_of(value), expected)
+
+
+MOST_OBJECTS = 10_000
+"""Objects of a file that are looked at."""
+Path = tuple[str, ...]
+"""Keys from an object inwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """A pod template, with what stands around it.
+
+    Attributes:
+        kind: of the object that has it, or the name of the chart whose values have it.
+        where: file and document.
+        annotations: annotations of the pods. annotations_path: where the file has them.
+        pod_spec: as far as the file says it.
+        inside: path of the pod spec; empty for a Deployment and its like.
+        managed: whether the operator rolls what runs it.
+        places: of a container by its name, if it does not lie as in a pod spec.
+        rolling: what the spec of a managed object says about rolls; empty for another.
+        remark: what is to be known of the place, as a sentence.
+    """
+
+    kind: str
+    name: str
+    where: str
+    annotations: Mapping[str, Any]
+    annotations_path: str
+    pod_spec: Mapping[str, Any]
+    inside: str = ""
+    managed: bool = False
+    places: Mapping[str, Places] = field(default_factory=dict)
+    rolling: Mapping[str, Any] = field(default_factory=dict)
+    namespace: str = ""
+    remark: str = ""
+
+    @property
+    def title(self) -> str:
+        """Kind and name."""
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def containers(self) -> Sequence[Mapping[str, Any]]:
+        """Its containers."""
+        found: Sequence[Mapping[str, Any]] = self.pod_spec.get("containers") or []
+        return found
+
+    def places_of(self, container: Mapping[str, Any]) -> Places:
+        """Paths in the file of the parts of one of its containers."""
+        name = str(container.get("name", ""))
+        return self.places.get(name) or Places.of(container, self.inside)
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Something that is not read, by kind and name, and the reason with what would help; empty for an object that runs no pods."""
+
+    title: str
+    why: str = ""
+
+
+def at(item: Any, path: Path) -> Any:
+    """The part at a path; None if there is none."""
+    for key in path:
+        item = item.get(key) if isinstance(item, Mapping) else None
+    return item
+
 
 _UNKNOWN = "not read: a kind that is not known; lint the object that its controller makes"
 _ANOTHER = "not read: a kind of another group; lint the object that its controller makes"
