@@ -39,6 +39,7 @@ from breakeven.serving.engine_start import (
     says_vllm,
     serves_nobody,
 )
+from breakeven.serving.findings import said
 from breakeven.serving.opt_in import ANNOTATION, VARIABLE, OptIn, opt_in_of, preset_opt_in
 from breakeven.serving.pod_templates import (
     PATCH,
@@ -72,6 +73,7 @@ from breakeven.serving.vllm_versions import (
 )
 
 _DEFAULT_PORT = 8000
+_PARTS = ("command", "args")
 
 
 def is_preset(template: PodTemplate, container: Mapping[str, Any]) -> bool:
@@ -80,68 +82,56 @@ def is_preset(template: PodTemplate, container: Mapping[str, Any]) -> bool:
     return template.kind == PRESET_KIND and container.get("name") == PRESET_CONTAINER and not own
 
 
-def configured(template: PodTemplate, start: EngineStart) -> Mapping[str, Any] | None:
-    """The arm that runs, as far as the file tells."""
-    return _annotated(template) or speculation(start.words).config
-
-
-def engine_warnings(template: PodTemplate, container: Mapping[str, Any], start: EngineStart) -> Iterator[str]:
-    """Whole sentences about one container."""
+def _warnings(template: PodTemplate, container: Mapping[str, Any], start: EngineStart) -> Iterator[str]:
+    """Whole sentences about what fights with the operator, or leaves it without use."""
     image, named = str(container.get("image", "")), f"containers[{container.get('name')}]"
-    version = version_of(image)
+    version, path = version_of(image), template.annotations_path
     if ANNOTATION in template.annotations:
-        yield (
-            f"{template.annotations_path} has {ANNOTATION}: in Git it takes the key back at every apply; "
-            "remove the line from the manifest (the operator writes it)"
-        )
+        yield said("annotated", path=path, annotation=ANNOTATION)
     yield from (f"{named}: {problem}" for problem in (*start.problems, start.undrained) if problem)
-    said = speculation(start.words)
-    if said.problem is not None and start.literal:
-        yield f"{named}: vLLM refuses to start: {said.problem}"
-    for config in (said.config, _annotated(template)):
+    running, annotated = speculation(start.words), _annotated(template)
+    if running.problem is not None and start.literal:
+        yield f"{named}: vLLM refuses to start: {running.problem}"
+    for config in (running.config, annotated):
         if config is not None:
             yield from schedule_doubts(config, start.words, image)
-    config = configured(template, start)
+    config = annotated or running.config
     for line in (*hindrances(start.words, config, version), *unknown_words(start.words, config, version)):
         yield f"{named} has {line}"
     if config and config.get("rejection_sample_method") == "synthetic" and "cpu" in image.lower():
         yield f"{named} has rejection_sample_method synthetic: vLLM on CPU fails with it; leave it out"
-    yield from _ignored_files(container, named)
-    yield from _flags_with_spaces(container, named, start)
-    yield from _scraped(template, start)
+    yield from _written(template, container, start, named)
     if not image and not is_preset(template, container) and template.kind in ROLLED:
         yield f"{template.title}: no image: {PATCH}, because the rest of it is not seen here"
     rolled = ROLLED.get(template.kind)
     if rolled is not None and (held := rolled.held(template.rolling)) is not None:
         yield f"{template.title} {held}"
     if not template.managed:
-        yield (
-            f"{template.title}: the operator rolls {rolled_kinds('and', 's')} and does not manage this kind; the annotation would go "
-            f"to {template.annotations_path or 'no place that reaches its pods'}"
-        )
+        place = path or "no place that reaches its pods"
+        yield said("not rolled", title=template.title, kinds=rolled_kinds("and", "s"), place=place)
 
 
-def _ignored_files(container: Mapping[str, Any], named: str) -> Iterator[str]:
-    for part in ("command", "args"):
-        for item in container.get(part) or []:
-            if str(item).startswith("--config="):
-                yield (
-                    f"{named}.{part} has {item}: vLLM 0.32 reads the file only when its name is an "
-                    "item of its own, and ignores it here without a word"
-                )
-
-
-def _flags_with_spaces(container: Mapping[str, Any], named: str, start: EngineStart) -> Iterator[str]:
-    if start.through_shell or start.unseen:
-        return
-    for part in ("command", "args"):
-        for item in container.get(part) or []:
-            flag, *values = str(item).split(maxsplit=1) or [""]
+def _written(
+    template: PodTemplate, container: Mapping[str, Any], start: EngineStart, named: str
+) -> Iterator[str]:
+    """What vLLM, or a Prometheus, does not take as it is written."""
+    items = [(f"{named}.{part}", str(item)) for part in _PARTS for item in container.get(part) or []]
+    yield from (
+        said("ignored file", part=part, item=one) for part, one in items if one.startswith("--config=")
+    )
+    if not start.through_shell and not start.unseen:
+        for part, item in items:
+            flag, *values = item.split(maxsplit=1) or [""]
             if values and flag in flags():
-                yield (
-                    f"{named}.{part} has {flag} and its value in one item: vLLM takes an item with a space for no flag, and does "
-                    "not start; write them as two items, or with = between them"
-                )
+                yield said("flag with a space", part=part, flag=flag)
+    if str(template.annotations.get("prometheus.io/scrape", "")).lower() == "false":
+        yield said("not scraped", path=template.annotations_path)
+    given, port = (
+        template.annotations.get("prometheus.io/port"),
+        flag_number(start.words, "--port") or _DEFAULT_PORT,
+    )
+    if given is not None and str(given) != str(port) and not start.through_shell:
+        yield said("scraped elsewhere", path=template.annotations_path, given=given, port=port)
 
 
 def _annotated(template: PodTemplate) -> Mapping[str, Any] | None:
@@ -150,22 +140,6 @@ def _annotated(template: PodTemplate) -> Mapping[str, Any] | None:
         return configuration(str(template.annotations.get(ANNOTATION) or ""))
     except InputError:
         return None
-
-
-def _scraped(template: PodTemplate, start: EngineStart) -> Iterator[str]:
-    """The objections that annotations for Prometheus raise."""
-    said = template.annotations
-    if str(said.get("prometheus.io/scrape", "")).lower() == "false":
-        yield (
-            f'{template.annotations_path} has prometheus.io/scrape: "false": a Prometheus that goes by annotations leaves '
-            "the engine out, and the operator decides nothing without its metrics"
-        )
-    given, port = said.get("prometheus.io/port"), flag_number(start.words, "--port") or _DEFAULT_PORT
-    if given is not None and str(given) != str(port) and not start.through_shell:
-        yield (
-            f"{template.annotations_path} has prometheus.io/port: {given}, vLLM serves its metrics at {port}: "
-            "they are not found there"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +173,9 @@ def examinations(
     Raises:
         InputError: its strategy has an invalid number of pods.
     """
-    if any(
-        is_helm_template(text, template.kind)
-        for container in template.containers
-        for text in _texts(container)
-    ):
+    texts = (str(one.get(key, "")) for one in template.containers for key in ("name", "image"))
+    words = (str(item) for one in template.containers for part in _PARTS for item in one.get(part) or [])
+    if any(is_helm_template(text, template.kind) for text in (*texts, *words)):
         yield PassedOver(template.title, TEMPLATE)
         return
     engines = [
@@ -235,12 +207,6 @@ def _no_engine(template: PodTemplate, container_name: str | None) -> str:
     return f"does not look like vLLM; --container NAME if one of {', '.join(names[:8])} does"
 
 
-def _texts(container: Mapping[str, Any]) -> Iterator[str]:
-    yield from (str(container.get(key, "")) for key in ("name", "image"))
-    for key in ("command", "args"):
-        yield from (str(item) for item in container.get(key) or [])
-
-
 def _examine(
     template: PodTemplate, container: Mapping[str, Any], beside: Neighbours, *, alone: bool
 ) -> Examination:
@@ -253,7 +219,7 @@ def _examine(
         start = engine_start(container, files)
         chosen = opt_in_of(container, start, places, files)
         stopping = drain(template.pod_spec, container, start.words)
-    waited_for, unknown = volume_warnings(template, beside.claims)
+    waited_for, unknown = _volumes(template, beside.claims)
     return Examination(
         template,
         str(container.get("name", "")),
@@ -261,86 +227,57 @@ def _examine(
         start,
         chosen,
         stopping,
-        (*engine_warnings(template, container, start), *waited_for),
-        (
-            refused_note(version_of(str(container.get("image", "")))),
-            *_notes(template, container, start, alone=alone),
-            *_copied(template),
-            *_unknown_lengths(stopping, start, configured(template, start)),
-            *unknown,
-        ),
+        (*_warnings(template, container, start), *waited_for),
+        (*_notes(template, container, start, stopping, alone=alone), *unknown),
     )
 
 
-def _unknown_lengths(stopping: Drain, start: EngineStart, config: Mapping[str, Any] | None) -> Iterator[str]:
+def _notes(
+    template: PodTemplate, container: Mapping[str, Any], start: EngineStart, stopping: Drain, *, alone: bool
+) -> Iterator[str]:
+    version, newest = version_of(str(container.get("image", ""))), known().newest
+    yield refused_note(version)
+    if template.remark:
+        yield template.remark
+    if is_preset(template, container):
+        yield said("preset")
+    if version is None:
+        yield said("unknown version", oldest=SHUTDOWN_TIMEOUT, newest=newest)
+    elif version > newest:
+        yield f"vLLM {version} is newer than {newest}, the newest that was read for what is said here"
+    yield from _notes_of_container(template, container, start, alone=alone)
+    spec = template.rolling
+    claims = (spec.get("leaderWorkerTemplate") or spec).get("volumeClaimTemplates") or []
+    # A calibration's pod cannot share these with the pods that it is a copy of.
+    if names := ", ".join(str((claim.get("metadata") or {}).get("name", "?")) for claim in claims[:8]):
+        yield said("copied volumes", names=names)
     if stopping.pre_stop_s is None:
-        yield (
-            "the file does not show how long the preStop hook takes: a pod is killed "
-            f"{stopping.grace_s:g} s (terminationGracePeriodSeconds) after the hook begins, so that must be longer than the hook "
-            f"and --shutdown-timeout ({stopping.shutdown_timeout_s:g}) together"
-        )
+        yield said("unknown hook", grace_s=stopping.grace_s, timeout_s=stopping.shutdown_timeout_s)
+    config = _annotated(template) or speculation(start.words).config
     if (context := unknown_context(start.words, config)) is not None:
         yield context
 
 
-def _copied(template: PodTemplate) -> Iterator[str]:
-    """The volumes that a calibration's pod cannot share with the pods that it is a copy of."""
-    spec = template.rolling
-    claims = (spec.get("leaderWorkerTemplate") or spec).get("volumeClaimTemplates") or []
-    names = ", ".join(str((claim.get("metadata") or {}).get("name", "?")) for claim in claims[:8])
-    if names:
-        yield (
-            f"a calibration's pod gets a new, empty volume in place of the volumeClaimTemplate {names}: its engine loads again "
-            "what the pods keep there; a ReadOnlyMany volume for the model saves that"
-        )
-
-
-def _notes(
+def _notes_of_container(
     template: PodTemplate, container: Mapping[str, Any], start: EngineStart, *, alone: bool
 ) -> Iterator[str]:
-    version, table = version_of(str(container.get("image", ""))), known()
-    if template.remark:
-        yield template.remark
-    if is_preset(template, container):
-        yield (
-            "KServe's preset starts vLLM and drains it (preStop 15 s, grace 60 s, a --shutdown-timeout within it); requests "
-            "that last longer need a template of your own"
-        )
-    if version is None:
-        yield (
-            "the image's tag does not say which vLLM it is: what is said here holds for "
-            f"{SHUTDOWN_TIMEOUT} to {table.newest}"
-        )
-    elif version > table.newest:
-        yield f"vLLM {version} is newer than {table.newest}, the newest that was read for what is said here"
     annotated = any(str(key).startswith("prometheus.io/") for key in template.annotations)
     ports = container.get("ports")
     named = isinstance(ports, list) and any(isinstance(port, Mapping) and port.get("name") for port in ports)
     if not annotated and not named:
-        yield (
-            "no annotation prometheus.io/scrape and no named port: a PodMonitor finds its metrics by the name of a port, and "
-            "without them the operator decides nothing"
-        )
+        yield said("no port")
     given = {flag.name for flag in cut(start.words)}
     if "--enable-lora" in given:
-        yield (
-            "--enable-lora: the drafter knows no adapter, so that fewer of its drafts are accepted for requests with one; "
-            "calibrate with the requests that you have"
-        )
+        yield said("adapters")
     if start.unseen:
-        yield (
-            f"{start.unseen} is not seen here: if it starts vLLM, arguments reach that only if the script ends its command line with "
-            '"$@", and SIGTERM only if it begins that line with exec'
-        )
+        yield said("unseen script", file=start.unseen)
     if "--config" in given:
         yield "--config: what that file says is not seen here; flags beside it win"
     if not alone:
-        yield (
-            "more than one container runs vLLM: the operator manages the one that targetRef.containerName names"
-        )
+        yield "more than one container runs vLLM: the operator manages the one that targetRef.containerName names"
 
 
-def volume_warnings(
+def _volumes(
     template: PodTemplate, claims: Sequence[Mapping[str, Any]]
 ) -> tuple[Sequence[str], Sequence[str]]:
     """The claims that a pod which a roll adds would wait for in vain; where they are not known, the claims to look at."""
@@ -348,39 +285,29 @@ def volume_warnings(
     if not template.managed or template.kind not in ROLLED:
         return (), ()
     kind = ROLLED[template.kind]
+    place = ".".join(("spec", *kind.rolls_at))
     try:
         desired = int(spec.get("replicas", 1))
     except (ValueError, OverflowError):
-        raise InputError(
-            f"{template.where}: spec.replicas", str(spec["replicas"]), "a number of pods"
-        ) from None
-    place = ".".join(("spec", *kind.rolls_at))
+        where = f"{template.where}: spec.replicas"
+        raise InputError(where, str(spec["replicas"]), "a number of pods") from None
     try:
         surge = kind.strategy(spec, desired).max_surge
     except (ValueError, OverflowError):
-        raise InputError(
-            f"{template.where}: {place}",
-            str(reduce(lambda part, name: part[name], kind.rolls_at, spec)),
-            "numbers of pods or percentages",
-        ) from None
+        found = str(reduce(lambda part, name: part[name], kind.rolls_at, spec))
+        raise InputError(f"{template.where}: {place}", found, "numbers of pods or percentages") from None
     if surge == 0:
         return (), ()
     own = template.namespace or "default"
     known_claims = [claim for claim in claims if claim["metadata"].get("namespace", own) == own]
     alone = unshareable(pod_spec, known_claims)
     unknown = sorted(mounted_claims(pod_spec) - {claim["metadata"]["name"] for claim in known_claims})
-    pods = f"{surge} pod{'s' if surge > 1 else ''}"
-    without_surge = f"{WITHOUT_SURGE} under {place}"
-    way_out, here = (
-        (f"; or write {without_surge}", f", or {without_surge} here") if kind.rolls_at else ("", "")
-    )
+    lines = f"{WITHOUT_SURGE} under {place}" if kind.rolls_at else ""
+    pods, way_out = f"{surge} pod{'s' if surge > 1 else ''}", f"; or write {lines}" if lines else ""
+    here = f", or {lines} here" if lines else ""
     return (
         [f"a roll adds {pods}: {alone}{way_out}"] if alone else [],
-        [
-            f"the pod mounts PersistentVolumeClaim {claim}, which is not in this file: if its accessModes are ReadWriteOnce, a "
-            f"pod that a roll adds waits for it in vain; then write accessModes: [ReadOnlyMany] there{here}"
-            for claim in unknown
-        ],
+        [said("unknown claim", claim=claim, here=here) for claim in unknown],
     )
 
 
