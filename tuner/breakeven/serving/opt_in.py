@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from breakeven.serving.engine_start import (
     preset_end,
     text_of_start,
 )
+from breakeven.serving.findings import said
 from breakeven.serving.vllm_versions import OLDEST, version_of
 
 ANNOTATION = "breakeven.dev/speculative-config"
@@ -65,6 +66,11 @@ class Change:
     path: str
     lines: tuple[str, ...]
 
+    @classmethod
+    def of(cls, path: str, items: Iterable[Any]) -> Change:
+        """The change of whole items of a list."""
+        return cls(path, tuple(line for item in items for line in as_written(item)))
+
 
 @dataclass(frozen=True, slots=True)
 class OptIn:
@@ -73,9 +79,9 @@ class OptIn:
     The refusal is a sentence if these lines do not help, or more is to do (a shell reads them, vLLM is too old).
     """
 
-    add: tuple[Change, ...]
-    remove: tuple[Change, ...]
-    refusal: str | None
+    add: tuple[Change, ...] = ()
+    remove: tuple[Change, ...] = ()
+    refusal: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -130,13 +136,8 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
     """Compare one container that starts vLLM without a shell with the opt-in; without places it lies as in a Deployment."""
     version = version_of(str(container.get("image", "")))
     if version is not None and version < OLDEST:
-        refusal = (
-            f"vLLM {version} is older than {OLDEST}, the oldest that Breakeven works with: upgrade first"
-        )
-        return OptIn((), (), refusal)
+        return OptIn(refusal=said("too old", version=version, oldest=OLDEST))
     places = places or Places.of(container)
-    command = [str(item) for item in container.get("command") or []]
-    args = [str(item) for item in container.get("args") or []]
     add: list[Change] = []
     remove: list[Change] = []
     entries = [e for e in container.get("env") or [] if e.get("name") == VARIABLE]
@@ -146,18 +147,15 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
     ]
     if reads != [f"metadata.annotations['{ANNOTATION}']"]:
         if entries:
-            lines = [line for entry in entries for line in as_written(json.loads(json.dumps(entry)))]
-            remove.append(Change(places.env, tuple(lines)))
+            remove.append(Change.of(places.env, json.loads(json.dumps(entries))))
         add.append(Change(places.env, _ENV_LINES))
     # The whole value must be exactly the variable, and said once: vLLM takes the last and refuses mixed forms.
     for where, part in ((places.command, "command"), (places.args, "args")):
-        items = container.get(part) or []
-        beside = _beside_the_variable(items)
-        if beside:
-            remove.append(Change(where, tuple(line for item in beside for line in as_written(item))))
-    if speculation([*command, *args]).variable != VARIABLE:
+        if beside := _beside_the_variable(container.get(part) or []):
+            remove.append(Change.of(where, beside))
+    if speculation(command_line(container)).variable != VARIABLE:
         add.append(Change(places.args, (f'- "{ARGUMENT}"',)))
-    return OptIn(tuple(add), tuple(remove), None)
+    return OptIn(tuple(add), tuple(remove))
 
 
 def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
@@ -165,19 +163,14 @@ def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
     found = opt_in(container, places)
     if found.refusal is not None:
         return found
-    env = [change for change in found.add if change.path == places.env]
-    given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
+    env = tuple(change for change in found.add if change.path == places.env)
     value = preset_arguments(container)
     if PRESET_ARGUMENT in value:
-        return OptIn(tuple(env), (), None)
-    wanted = f"{unspeculative(value)} {PRESET_ARGUMENT}".strip()
-    lines = as_written({"name": PRESET_VARIABLE, "value": wanted})
-    remove = [line for entry in given for line in as_written(json.loads(json.dumps(entry)))]
-    return OptIn(
-        (*env, Change(places.env, tuple(lines))),
-        (Change(places.env, tuple(remove)),) if remove else (),
-        None,
-    )
+        return OptIn(env)
+    wanted = {"name": PRESET_VARIABLE, "value": f"{unspeculative(value)} {PRESET_ARGUMENT}".strip()}
+    given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
+    remove = (Change.of(places.env, json.loads(json.dumps(given))),) if given else ()
+    return OptIn((*env, Change.of(places.env, [wanted])), remove)
 
 
 def unspeculative(text: str) -> str:
@@ -192,32 +185,18 @@ def unspeculative(text: str) -> str:
     return text if "$" in text or kept == words else shlex.join(kept)
 
 
-def direct_start(
-    container: Mapping[str, Any],
-    words: Sequence[str],
-    places: Places | None = None,
-    exports: Mapping[str, str] | None = None,
-) -> OptIn:
-    """The lines with which a container starts vLLM without its shell, which makes these words and exports; opted in."""
-    places = places or Places.of(container)
-    program = len(words) - len(after_program(words))
-    direct = {"command": words[:program], "args": [*without_speculation(words[program:]), ARGUMENT]}
-    named = {"command": places.command, "args": places.args}
+def _direct_start(container: Mapping[str, Any], start: EngineStart, places: Places, why: str) -> OptIn:
+    """The lines with which a container starts vLLM without its shell, which makes its words and exports; opted in."""
+    program = len(start.direct) - len(after_program(start.direct))
+    command, args = start.direct[:program], start.direct[program:]
+    direct = {"command": command, "args": [*without_speculation(args), ARGUMENT]}
     changed = opt_in({**container, **direct}, places)
-    remove = [
-        Change(named[part], tuple(line for item in container[part] for line in as_written(item)))
-        for part in ("command", "args")
-        if container.get(part)
-    ]
-    add = [
-        Change(named[part], tuple(line for item in items for line in as_written(item)))
-        for part, items in direct.items()
-    ]
-    env = tuple(
-        line for name, value in (exports or {}).items() for line in as_written({"name": name, "value": value})
-    )
-    add += [Change(places.env, env)] if env else []
-    return OptIn((*changed.add, *add), (*changed.remove, *remove), changed.refusal)
+    named = (("command", places.command), ("args", places.args))
+    remove = [Change.of(path, container[part]) for part, path in named if container.get(part)]
+    add = [Change.of(path, direct[part]) for part, path in named]
+    env = [{"name": name, "value": value} for name, value in start.exports.items()]
+    add += [Change.of(places.env, env)] if env else []
+    return OptIn((*changed.add, *add), (*changed.remove, *remove), why)
 
 
 def _beside_the_variable(items: Sequence[Any]) -> list[Any]:
@@ -253,11 +232,7 @@ def opt_in_of(
     if start.through_shell and not start.file:
         return _in_text(container, start, places)
     if start.file and not hands_on(container, files or {}, ARGUMENT):
-        why = (
-            f'its script {start.file} hands no argument on to vLLM: end its command line with "$@", or start vLLM directly '
-            "(command: [vllm, serve], arguments in args)"
-        )
-        return OptIn((), (), why)
+        return OptIn(refusal=said("deaf script", file=start.file))
     return opt_in(container, places)
 
 
@@ -284,7 +259,7 @@ def _by_preset(container: Mapping[str, Any], start: EngineStart, places: Places)
     if not wanted.ok:
         return wanted
     beside = opt_in({**container, "command": [], "args": list(start.words)}, places)
-    return beside if start.certain else OptIn((), (), next(iter(start.problems), "its text cannot be read"))
+    return beside if start.certain else OptIn(refusal=next(iter(start.problems), "its text cannot be read"))
 
 
 def _in_preset(container: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
@@ -302,49 +277,26 @@ def _in_preset(container: Mapping[str, Any], argument: str) -> Mapping[str, Any]
 def _in_text(container: Mapping[str, Any], start: EngineStart, places: Places) -> OptIn:
     # The words that vLLM gets, as if the container had them: what is missing is the same.
     unwrapped = opt_in({**container, "command": [], "args": list(start.words)}, places)
-    in_env = OptIn(
-        tuple(change for change in unwrapped.add if change.path == places.env),
-        tuple(change for change in unwrapped.remove if change.path == places.env),
-        unwrapped.refusal,
-    )
-    in_line = [change for change in (*unwrapped.add, *unwrapped.remove) if change.path != places.env]
+    add = [change for change in unwrapped.add if change.path == places.env]
+    remove = [change for change in unwrapped.remove if change.path == places.env]
+    in_line = len(add) + len(remove) < len(unwrapped.add) + len(unwrapped.remove)
     if start.certain and not in_line and VARIABLE not in start.unquoted:
-        return in_env
-    shell = " ".join(start.shell)
-    where = _where(container, places)
+        return OptIn(tuple(add), tuple(remove), unwrapped.refusal)
+    found, named = text_of_start(container), {"command": places.command, "args": places.args}
+    where = named[found.part if found is not None else "args" if container.get("args") else "command"]
+    figures = {"where": where, "shell": " ".join(start.shell), "argument": QUOTED_ARGUMENT}
     if start.direct:
-        direct = direct_start(container, start.direct, places, start.exports)
-        why = (
-            f"{where} runs vLLM through a shell ({shell}), whose text does not take the arm: start vLLM directly (command: "
-            f"[vllm, serve], arguments in args), or write {QUOTED_ARGUMENT} in the text, in quotes"
-        )
-        return OptIn(direct.add, direct.remove, why)
+        return _direct_start(container, start, places, said("needless shell", **figures))
     changed = with_argument(container, QUOTED_ARGUMENT) if start.certain else None
     if changed is None:
-        why = start.problems[0] if start.problems else "its text does not show the command line to its end"
-        return OptIn((), (), f"{where} runs vLLM through a shell ({shell}) that cannot be read: {why}")
-    add, remove = zip(*_differences(container, changed, places), strict=True)
-    why = (
-        f"{where} runs vLLM through a shell ({shell}), whose text does not take the arm: write {QUOTED_ARGUMENT}, in quotes, "
-        "in the line that starts vLLM, and nothing else about speculation"
-    )
-    return OptIn((*in_env.add, *add), (*in_env.remove, *remove), unwrapped.refusal or why)
-
-
-def _where(container: Mapping[str, Any], places: Places) -> str:
-    found = text_of_start(container)
-    part = found.part if found is not None else "args" if container.get("args") else "command"
-    return places.command if part == "command" else places.args
-
-
-def _differences(
-    container: Mapping[str, Any], changed: Mapping[str, Any], places: Places
-) -> Iterator[tuple[Change, Change]]:
-    """The lines to add and to remove where items of the command line differ."""
-    for path, part in ((places.command, "command"), (places.args, "args")):
+        why = next(iter(start.problems), "its text does not show the command line to its end")
+        return OptIn(refusal=said("unreadable shell", **figures, why=why))
+    for part, path in named.items():
         for old, new in zip(container.get(part) or [], changed.get(part) or [], strict=True):
             if old != new:
-                yield Change(path, tuple(as_written(new))), Change(path, tuple(as_written(old)))
+                add.append(Change.of(path, [new]))
+                remove.append(Change.of(path, [old]))
+    return OptIn(tuple(add), tuple(remove), unwrapped.refusal or said("deaf shell", **figures))
 
 
 def _edited(found: TextOfStart, argument: str) -> str | None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from breakeven.serving.command_line import command_line, flag_number, shell_call
 from breakeven.serving.engine_start import environment_of
+from breakeven.serving.findings import said
 from breakeven.serving.shell_script import shell_script
-from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, VllmVersion, version_of
+from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, version_of
 
 
 class Strategy(NamedTuple):
@@ -243,36 +244,23 @@ def drain(
     given = command_line(container) if words is None else words
     timeout_s = float(flag_number(given, "--shutdown-timeout") or 0)
     pre_stop_s = _pre_stop_s((container.get("lifecycle") or {}).get("preStop"), environment_of(container))
-    problems = [*_timeout_problems(timeout_s, pre_stop_s, version_of(str(container.get("image", ""))))]
-    if pre_stop_s == 0:
-        problems.append(
-            "there is no preStop hook: requests still arriving after SIGTERM fail; add a preStop sleep"
-        )
-    needed_s = timeout_s + (pre_stop_s or 0)
-    if grace_s < needed_s or (grace_s == needed_s and needed_s > 0):
-        problems.append(
-            f"terminationGracePeriodSeconds is {grace_s:g}: the pod is killed before it has drained; "
-            f"set it above {needed_s:g} (preStop {pre_stop_s or 0:g} + --shutdown-timeout {timeout_s:g})"
-        )
-    return Drain(pre_stop_s, timeout_s, grace_s, tuple(problems))
-
-
-def _timeout_problems(
-    timeout_s: float, pre_stop_s: float | None, version: VllmVersion | None
-) -> Iterator[str]:
+    version = version_of(str(container.get("image", "")))
+    problems = []
     if version is not None and version < SHUTDOWN_TIMEOUT:
         # A hook of unknown length may be a loop that waits for the last request: all that such a version can have.
         if pre_stop_s is not None or timeout_s > 0:
             refuses = ", and does not start with it" if timeout_s > 0 else ""
-            yield (
-                f"vLLM {version} does not know --shutdown-timeout ({SHUTDOWN_TIMEOUT} does){refuses}: upgrade, or let "
-                "the preStop hook outlast the longest request"
-            )
+            problems.append(said("no timeout", version=version, first=SHUTDOWN_TIMEOUT, refuses=refuses))
     elif timeout_s <= 0:
-        yield (
-            "--shutdown-timeout is 0 (vLLM's default): requests in flight are aborted at SIGTERM; "
-            "set it above the longest request"
-        )
+        problems.append(said("aborts"))
+    if pre_stop_s == 0:
+        problems.append(said("no hook"))
+    hook_s = pre_stop_s or 0
+    needed_s = timeout_s + hook_s
+    if grace_s < needed_s or (grace_s == needed_s and needed_s > 0):
+        figures = {"grace_s": grace_s, "needed_s": needed_s, "hook_s": hook_s, "timeout_s": timeout_s}
+        problems.append(said("killed", **figures))
+    return Drain(pre_stop_s, timeout_s, grace_s, tuple(problems))
 
 
 def _pre_stop_s(hook: Mapping[str, Any] | None, environment: Mapping[str, str | None]) -> float | None:

@@ -311,38 +311,32 @@ def unknown_words(
     Of a version that was not read nothing is said.
     """
     table = known()
-    found: list[str] = []
     if version is not None and not table.oldest <= version <= table.newest:
-        return found
-    if version is not None:
-        found += [
-            f"{flag.items[0].partition('=')[0]}: {_since(table.flags[flag.head], version)}"
-            for flag in cut(words)
-            if flag.head in table.flags and not table.flags[flag.head].holds(version)
-        ]
-    if config is None:
-        return found
-    for key, spans in (("method", table.methods), ("rejection_sample_method", table.verification)):
-        word = config.get(key)
-        if isinstance(word, str) and word not in spans and key == "method":
-            found.append(f"{key} {word}: {_never(table)}")
-        elif (
-            version is not None and isinstance(word, str) and word in spans and not spans[word].holds(version)
-        ):
-            found.append(f"{key} {word}: {_since(spans[word], version)}")
-    for key in config:
-        if key not in table.keys:
-            found.append(f"{key} of {SPECULATIVE_CONFIG}: {_never(table)}")
-        elif version is not None and key != SCHEDULE_KEY and not table.keys[key].holds(version):
-            found.append(f"{key} of {SPECULATIVE_CONFIG}: {_since(table.keys[key], version)}")
-    return found
+        return []
+    asked: list[tuple[str, Span | None]] = [
+        (flag.items[0].partition("=")[0], table.flags[flag.head])
+        for flag in cut(words)
+        if flag.head in table.flags
+    ]
+    method, verification = ((config or {}).get(key) for key in ("method", "rejection_sample_method"))
+    if isinstance(method, str):
+        asked.append((f"method {method}", table.methods.get(method)))
+    if isinstance(verification, str) and verification in table.verification:
+        asked.append((f"rejection_sample_method {verification}", table.verification[verification]))
+    # Whether a version knows the schedule is said with the doubts about its table.
+    asked += [
+        (f"{key} of {SPECULATIVE_CONFIG}", table.keys.get(key)) for key in config or () if key != SCHEDULE_KEY
+    ]
+    return [f"{word}: {why}" for word, span in asked if (why := _unknown(span, version))]
 
 
-def _never(table: Known) -> str:
-    return f"no vLLM from {table.oldest} to {table.newest} knows it, and none of them starts"
-
-
-def _since(span: Span, version: VllmVersion) -> str:
+def _unknown(span: Span | None, version: VllmVersion | None) -> str:
+    """Why a version does not start with a word that versions of this span know; empty if it does, or is not known."""
+    if span is None:
+        table = known()
+        return f"no vLLM from {table.oldest} to {table.newest} knows it, and none of them starts"
+    if version is None or span.holds(version):
+        return ""
     if span.first is not None and version < span.first:
         return f"vLLM {version} does not know it ({span.first} and newer does), and does not start"
     return f"vLLM {version} does not know it any more ({span.last} was the last), and does not start"
