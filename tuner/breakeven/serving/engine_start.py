@@ -15,6 +15,7 @@ from breakeven.serving.command_line import (
     shell_call,
     with_config_file,
 )
+from breakeven.serving.findings import said
 from breakeven.serving.shell_script import Script, ShellCommand, shell_script
 
 PRESET_VARIABLE = "VLLM_ADDITIONAL_ARGS"
@@ -237,10 +238,7 @@ def _undrained(command: ShellCommand, inside: Script) -> str:
     if not aside and (command.words[0] == "exec" or alone):
         return ""
     where = " start it in the foreground and in no pipe, and" if aside else ""
-    return (
-        f"its shell gets SIGTERM in place of vLLM, which then drains nothing and is killed in the end:{where} put exec before "
-        "the command that starts vLLM"
-    )
+    return said("no exec", where=where)
 
 
 def _starts(

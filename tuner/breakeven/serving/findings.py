@@ -52,12 +52,12 @@ class Finding:
     remedy: str
 
     @classmethod
-    def of(cls, cause: Cause, **figures: Any) -> Finding:
+    def of(cls, cause: Cause, /, **figures: Any) -> Finding:
         """The finding in the words of its row."""
         return cls(cause, *(part.format(**figures) for part in _table("causes")[cause]))
 
 
-def said(name: str, **figures: Any) -> str:
+def said(name: str, /, **figures: Any) -> str:
     """The sentence of a row about a manifest, or about counters that cannot be, with its figures."""
     return str(_table("sentences")[name]).format(**figures)
 

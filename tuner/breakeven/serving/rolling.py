@@ -61,28 +61,17 @@ def held_back(spec: Mapping[str, Any]) -> str | None:
     """Why a StatefulSet's controller would leave pods on an older template, as a clause with the way out; None if it would not."""
     found = spec.get("updateStrategy") or {}
     if found.get("type") == "OnDelete":
-        return (
-            "has updateStrategy OnDelete, with which its controller replaces no pod by itself: set "
-            "spec.updateStrategy.type to RollingUpdate"
-        )
+        return said("on delete")
     partition = int((found.get("rollingUpdate") or {}).get("partition", 0))
-    if partition > 0:
-        return (
-            f"has partition {partition}, below which pods stay on the template before: set "
-            "spec.updateStrategy.rollingUpdate.partition to 0"
-        )
-    return None
+    place = "updateStrategy.rollingUpdate"
+    return said("partition", partition=partition, what="pods", place=place) if partition > 0 else None
 
 
 def groups_held_back(spec: Mapping[str, Any]) -> str | None:
     """The same of a LeaderWorkerSet and its groups."""
     partition = int(_of_groups(spec).get("partition") or 0)
-    if partition > 0:
-        return (
-            f"has partition {partition}, below which groups stay on the template before: set "
-            "spec.rolloutStrategy.rollingUpdateConfiguration.partition to 0"
-        )
-    return None
+    place = "rolloutStrategy.rollingUpdateConfiguration"
+    return said("partition", partition=partition, what="groups", place=place) if partition > 0 else None
 
 
 def _of_groups(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -118,16 +107,7 @@ def _predictor_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
 
 
 def _half_held(spec: Mapping[str, Any]) -> str | None:
-    if spec.get("prefill") is None:
-        return None
-    return (
-        "has spec.prefill: prefill and decode must speculate with the same drafter, and the operator decides about neither "
-        "(TargetRefused)"
-    )
-
-
-def _never_held(_spec: Mapping[str, Any]) -> str | None:
-    return None
+    return None if spec.get("prefill") is None else said("half")
 
 
 class RolledKind(NamedTuple):
@@ -136,32 +116,29 @@ class RolledKind(NamedTuple):
     Attributes:
         group: of the API.
         strategy: of a spec, for so many replicas; raises ValueError if a number of pods is invalid.
-        held: why its controller would leave pods on an older template, as a clause with the way out.
         rolls_at: where a spec has the numbers of pods of a roll; empty if it has none.
+        held: why its controller would leave pods on an older template, as a clause with the way out.
     """
 
     group: str
     strategy: Callable[[Mapping[str, Any], int], Strategy]
-    held: Callable[[Mapping[str, Any]], str | None]
-    rolls_at: tuple[str, ...]
+    rolls_at: tuple[str, ...] = ()
+    held: Callable[[Mapping[str, Any]], str | None] = lambda _: None
 
 
 ROLLED: Final[Mapping[str, RolledKind]] = {
-    "Deployment": RolledKind("apps", strategy, _never_held, ("strategy", "rollingUpdate")),
-    "StatefulSet": RolledKind("apps", ordinal_strategy, held_back, ("updateStrategy", "rollingUpdate")),
+    "Deployment": RolledKind("apps", strategy, ("strategy", "rollingUpdate")),
+    "StatefulSet": RolledKind("apps", ordinal_strategy, ("updateStrategy", "rollingUpdate"), held_back),
     "LeaderWorkerSet": RolledKind(
         "leaderworkerset.x-k8s.io",
         group_strategy,
-        groups_held_back,
         ("rolloutStrategy", "rollingUpdateConfiguration"),
+        groups_held_back,
     ),
-    "Rollout": RolledKind("argoproj.io", stepwise_strategy, _never_held, ("strategy", "canary")),
-    "LLMInferenceService": RolledKind("serving.kserve.io", _made_strategy, _half_held, ()),
+    "Rollout": RolledKind("argoproj.io", stepwise_strategy, ("strategy", "canary")),
+    "LLMInferenceService": RolledKind("serving.kserve.io", _made_strategy, held=_half_held),
     "InferenceService": RolledKind(
-        "serving.kserve.io",
-        _predictor_strategy,
-        _never_held,
-        ("predictor", "deploymentStrategy", "rollingUpdate"),
+        "serving.kserve.io", _predictor_strategy, ("predictor", "deploymentStrategy", "rollingUpdate")
     ),
 }
 """The kinds that the operator rolls, by name."""
@@ -190,18 +167,12 @@ def unshareable(pod_spec: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]
     """The part that a second pod cannot have, as a sentence with the way out; claims are known as far as they may be read."""
     for claim in pod_spec.get("resourceClaims") or []:
         if claim.get("resourceClaimName"):
-            return (
-                f"the target uses ResourceClaim {claim['resourceClaimName']} by name, which a second pod cannot have:"
-                " use a ResourceClaimTemplate"
-            )
+            return said("claimed device", name=claim["resourceClaimName"])
     mounted = mounted_claims(pod_spec)
     for claim in claims:
         name, modes = claim["metadata"]["name"], set(claim["spec"].get("accessModes") or [])
         if name in mounted and modes and not modes & _MANY:
-            return (
-                f"PersistentVolumeClaim {name} is {'/'.join(sorted(modes))}: a second pod cannot mount it beside the"
-                " target's; use ReadOnlyMany or ReadWriteMany for the model"
-            )
+            return said("claimed volume", name=name, modes="/".join(sorted(modes)))
     return None
 
 

@@ -21,6 +21,7 @@ from breakeven.arm import Arm
 from breakeven.errors import InputError
 from breakeven.methods import LOOKUP_METHODS, draft_length_of, method_of
 from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, flag_number
+from breakeven.serving.findings import said
 from breakeven.tiers import Schedule
 
 _TABLE = "vllm_speculation.json"
@@ -160,16 +161,10 @@ def schedule_doubts(config: Mapping[str, Any], words: Sequence[str], image: str 
     if isinstance(longest, int) and asked > longest:
         yield f"{SCHEDULE_KEY} asks for {asked} drafts, num_speculative_tokens reserves {longest}: vLLM drafts {longest} there"
     if (flag_number(words, "--data-parallel-size") or 1) > 1:
-        yield (
-            f"{SCHEDULE_KEY} with --data-parallel-size above 1: vLLM drafts num_speculative_tokens at every batch size, and only its "
-            "log says so"
-        )
+        yield said("parallel schedule", key=SCHEDULE_KEY)
     method = method_of(config)
     if method is not None and method not in _METHODS:
-        yield (
-            f"{SCHEDULE_KEY} with method {method}: vLLM's model runner V1 leaves the table aside with a warning "
-            f"(it knows {', '.join(sorted(_METHODS))})"
-        )
+        yield said("schedule of a method", key=SCHEDULE_KEY, method=method, known=", ".join(sorted(_METHODS)))
     version, first = version_of(image), known().keys[SCHEDULE_KEY].first
     if version is not None and first is not None and version < first:
         yield f"{SCHEDULE_KEY} with image {image}: vLLM knows it from {first} on, {version} refuses to start"
@@ -255,7 +250,7 @@ class Limit:
         """The flag as the command line has it; empty if it has none, or one with a number that is small."""
         given = [one for one in cut(words) if one.name]
         if self.contains:
-            return next((said for one in given if self.contains in (said := " ".join(one.items))), "")
+            return next((text for one in given if self.contains in (text := " ".join(one.items))), "")
         name = next((one.items[0].partition("=")[0] for one in given if one.name == self.flag), "")
         if self.above is None or not name:
             return name
@@ -287,14 +282,9 @@ def hindrances(
         and (line := limit.line(words, config)) is not None
     ]
     if "vllm.entrypoints.api_server" in words:
-        found.append(
-            "vllm.entrypoints.api_server: vLLM's server for demonstrations has no metrics page, so that nothing can be "
-            "measured or decided; use vllm serve, or vllm.entrypoints.openai.api_server"
-        )
+        found.append(said("demonstration"))
     if (flag := _handing_on(words)) is not None:
-        found.append(
-            f"{flag.items[0].partition('=')[0]}: the operator decides about no engine that hands KV caches on or takes them (TargetRefused)"
-        )
+        found.append(said("hands on", flag=flag.items[0].partition("=")[0]))
     return found
 
 
@@ -360,14 +350,14 @@ def serves_for_itself(words: Sequence[str]) -> str | None:
 
 def _keeps_its_caches(flag: GivenFlag) -> bool:
     try:
-        said = json.loads(flag.values[0]) if flag.values and not flag.path else None
+        given = json.loads(flag.values[0]) if flag.values and not flag.path else None
     except ValueError:
         return False
-    if not isinstance(said, dict):
+    if not isinstance(given, dict):
         return False
-    several: list[object] = [said]
-    if said.get("kv_connector") == "MultiConnector" and said.get("kv_role") == "kv_both":
-        extra = said.get("kv_connector_extra_config")
+    several: list[object] = [given]
+    if given.get("kv_connector") == "MultiConnector" and given.get("kv_role") == "kv_both":
+        extra = given.get("kv_connector_extra_config")
         found = extra.get("connectors") if isinstance(extra, dict) else None
         several = found if isinstance(found, list) and found else several
     return all(
@@ -383,10 +373,7 @@ def unknown_context(words: Sequence[str], config: Mapping[str, Any] | None) -> s
     drafter, target = _contexts(words, config or {})
     if drafter is None or target is not None:
         return None
-    return (
-        f"{_said_context(drafter)}: no --max-model-len is given here, so the target's context is that of its model, which "
-        "lint does not see; if that is longer, see to it that requests stay below"
-    )
+    return said("unknown context", context=_said_context(drafter))
 
 
 def _contexts(words: Sequence[str], config: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -423,10 +410,7 @@ def refused_note(version: VllmVersion | None) -> str:
     """Say which requests a version refuses; None if it is not known."""
     also = version is not None and version <= LAST_WITH_MIN_TOKENS
     fields = "min_p above 0, min_tokens above 1 or" if also else "min_p above 0 or with"
-    return (
-        f"vLLM refuses requests with {fields} logit_bias while it speculates (HTTP 400): know whether your users send them, "
-        "see docs/engine-refusals.md"
-    )
+    return said("refused requests", fields=fields)
 
 
 def check_min_p(min_p: float | None, arm: Arm) -> None:
