@@ -11,8 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from breakeven.serving.pod_templates import pod_templates
-from breakeven.serving.template import PodTemplate
+from breakeven.serving.pod_templates import PodTemplate, pod_templates
 from operatorcluster import manifests
 from operatorcluster.stage import Manifest, condition
 from operatorcluster.target_engine import A100

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from breakeven.methods import METHODS
-from breakeven.serving.engine_verdict import AskedEngine, verdicts
-from breakeven.serving.hindrances import hindrances
+from breakeven.serving.examination import AskedEngine, verdicts
+from breakeven.serving.vllm_versions import hindrances
 from localcluster.cache import cache_folder
 from real.model import TARGET, config
 from real.vllm_environment import LOCK, home

@@ -13,9 +13,10 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
-from breakeven.serving.causes import Cause, ModelSnapshot
 from breakeven.serving.counted_window import Window
 from breakeven.serving.diagnosis import Diagnosis, diagnose
+from breakeven.serving.findings import Cause
+from breakeven.serving.model_watch import ModelSnapshot
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import EngineCosts, default_document
 from breakeven_sim.engine.requests import Request

@@ -9,7 +9,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
-from breakeven.serving.refused_requests import HTTP_REQUESTS, SENTENCE
+from breakeven.serving.promql import HTTP_REQUESTS
+from breakeven.serving.vllm_versions import SENTENCE
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.exposition import CacheInfo, EngineMetrics
 from breakeven_sim.engine.protocol import RequestError, parse_generation

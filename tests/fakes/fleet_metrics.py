@@ -20,8 +20,7 @@ import numpy as np
 
 from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
 from breakeven.serving.growths import ENGINES
-from breakeven.serving.promql import EngineSeries
-from breakeven.serving.refused_requests import HTTP_REQUESTS
+from breakeven.serving.promql import HTTP_REQUESTS, EngineSeries
 from breakeven_operator.kinds import PODS
 from breakeven_operator.observing.fleet_query import (
     ASKED,

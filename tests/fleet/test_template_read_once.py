@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.serving import command_line, drain, engine_start, opt_in, script_opt_in
+from breakeven.serving import command_line, engine_start, opt_in, rolling
 from breakeven_operator.kinds import JOBS
 from breakeven_operator.workloads import served_engine as devices
 from fakes.fleet_world import FleetWorld
@@ -23,9 +23,9 @@ READERS: dict[Any, str] = {
         engine_start.engine_start,
         command_line.speculation,
         devices.devices_of,
-        drain.drain,
+        rolling.drain,
         opt_in.engine_container,
-        script_opt_in.opt_in_of,
+        opt_in.opt_in_of,
     )
 }
 

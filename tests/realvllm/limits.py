@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from breakeven.serving.hindrances import Limit, limits
-from breakeven.serving.vllm_versions import VllmVersion
+from breakeven.serving.vllm_versions import Limit, VllmVersion, limits
 
 
 def _name(node: ast.AST) -> object:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from breakeven.arm import NO_SPECULATION
 from breakeven.methods import ADAPTIVE_KEY
 from breakeven.phrases import spoken
-from breakeven.serving.hindrances import arm_hindrances, unknown_words
-from breakeven.serving.vllm_versions import version_of
+from breakeven.serving.vllm_versions import arm_hindrances, unknown_words, version_of
 from breakeven_operator.actions import Action, Create, DoneFit, EmitEvent, Fit
 from breakeven_operator.calibration import schedule_making
 from breakeven_operator.calibration.arms_progress import (

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.serving.command_line import with_speculation, without_speculation
-from breakeven.serving.opt_in import VARIABLE
+from breakeven.serving.opt_in import VARIABLE, with_argument
 from breakeven.serving.rolling import unshareable
-from breakeven.serving.script_opt_in import with_argument
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import SERVICE_LABEL, matches
 from breakeven_operator.ports import Manifest

@@ -19,6 +19,8 @@ from breakeven.serving.growths import ENGINES, NEEDED_COUNTERS
 from breakeven.serving.promql import (
     COUNTED,
     ENGINE,
+    GENERATES,
+    HTTP_REQUESTS,
     NAMESPACES,
     POD,
     PODS,
@@ -31,7 +33,6 @@ from breakeven.serving.promql import (
     any_of,
     joined,
 )
-from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 from breakeven_operator.workloads.known import NAMING
 
 STAT = STATISTIC

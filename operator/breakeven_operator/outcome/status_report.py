@@ -11,9 +11,10 @@ from breakeven.laws.latency import BURSTY
 from breakeven.phrases import column, spoken
 from breakeven.planning.wording import figures_text
 from breakeven.profile import Comparison, Profile
-from breakeven.serving.causes import Finding, ModelSnapshot
 from breakeven.serving.counted_window import Arrivals
 from breakeven.serving.diagnosis import diagnose
+from breakeven.serving.findings import Finding
+from breakeven.serving.model_watch import ModelSnapshot
 from breakeven_operator.case import HOLD, RECOMMEND, CycleFacts, Live, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import (

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from breakeven.estimate import Estimate
 from breakeven.planning.decision_memory import Evidence
-from breakeven.serving.causes import Finding
+from breakeven.serving.findings import Finding
 from breakeven_operator.resources.base import (
     ATOMIC,
     IN_NOTES,

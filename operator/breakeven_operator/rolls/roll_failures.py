@@ -27,8 +27,7 @@ from breakeven.phrases import percent
 from breakeven.planning.roll_experiment import always_valid_radius
 from breakeven.readers.prometheus import InstantSample
 from breakeven.reasons import Witness
-from breakeven.serving.promql import ENGINE, POD, EngineSeries, Matcher, selector
-from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
+from breakeven.serving.promql import ENGINE, GENERATES, HTTP_REQUESTS, POD, EngineSeries, Matcher, selector
 from breakeven_operator.case import ArmRequests, LaterReading, RollReading
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import SIBLINGS, STAT, of_workloads, with_siblings

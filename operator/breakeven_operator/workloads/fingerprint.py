@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from breakeven.errors import InputError
-from breakeven.serving.command_line import GivenFlag, command_line, cut
+from breakeven.serving.command_line import GivenFlag, command_line, cut, read
 from breakeven.serving.opt_in import VARIABLE
-from breakeven.serving.vllm_flags import read
 from breakeven_operator.workloads.served_engine import ServedEngine, devices_of_pod
 from breakeven_operator.workloads.workload_kind import ALONE, Workers
 

@@ -19,10 +19,9 @@ from breakeven.serving.command_line import (
     model_of,
     speculation,
 )
-from breakeven.serving.drain import Drain, drain
 from breakeven.serving.engine_start import EngineStart, engine_start, says_vllm
-from breakeven.serving.opt_in import OptIn, engine_container
-from breakeven.serving.script_opt_in import opt_in_of
+from breakeven.serving.opt_in import OptIn, engine_container, opt_in_of
+from breakeven.serving.rolling import Drain, drain
 from breakeven_operator.ports import Manifest
 
 # Whole GPUs of any vendor's plugin (nvidia.com/gpu, amd.com/gpu).

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from breakeven.reasons import Reason
-from breakeven.serving.hindrances import serves_for_itself
 from breakeven.serving.rolling import unshareable
+from breakeven.serving.vllm_versions import serves_for_itself
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService

@@ -12,8 +12,8 @@ from statistics import median_low
 from typing import Any
 
 from breakeven.phrases import counted
-from breakeven.serving.hindrances import TRANSFER_FLAG, hands_caches_on
 from breakeven.serving.opt_in import ANNOTATION
+from breakeven.serving.vllm_versions import TRANSFER_FLAG, hands_caches_on
 from breakeven_operator.kinds import FIELD_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.fingerprint import Identity, identify

@@ -10,8 +10,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from breakeven.reasons import Reason
-from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import ANNOTATION, engine_container, opt_in
+from breakeven.serving.rolling import drain
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.updatepolicy import PRODUCTION

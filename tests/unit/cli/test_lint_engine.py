@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from breakeven.cli.lint import command
 from breakeven.errors import BreakevenError
-from breakeven.serving import engine_verdict
+from breakeven.serving import examination
 
 ACCEPTED = {"outcome": "accepted", "sentence": "", "vllm": "0.32.0", "unjudged": [], "resolved": {"block_size": 16, "prefix_caching": True}}  # fmt: skip
 REFUSED = {**ACCEPTED, "outcome": "refused", "sentence": "argument --max-num-seqs: invalid int value: 'many'"}
@@ -109,8 +109,8 @@ def test_a_value_that_kubernetes_puts_in_is_no_refusal(tmp_path):
     ],
 )
 def test_an_engine_that_does_not_answer_is_said_so_in_one_line(lines, said, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_verdict, "IMPORT_S", 1)
-    monkeypatch.setattr(engine_verdict, "EACH_S", 1)
+    monkeypatch.setattr(examination, "IMPORT_S", 1)
+    monkeypatch.setattr(examination, "EACH_S", 1)
     shown, refusal = run(manifest(tmp_path), "--engine", str(judge(tmp_path, ACCEPTED, lines=lines)))
     assert said in shown
     assert refusal.endswith("vLLM did not judge Deployment/chat (vllm) (see above)")

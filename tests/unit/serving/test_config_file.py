@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven.serving.command_line import flag_value, model_of
-from breakeven.serving.config_file import with_config_file
+from breakeven.serving.command_line import flag_value, model_of, with_config_file
 
 FILES = {
     "/a.yaml": "{port: 9000, async-scheduling: false, allowed-media-domains: [a, b], kv-transfer-config: {x: 1}}"

@@ -9,10 +9,11 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile
-from breakeven.serving.causes import Cause, ModelSnapshot
 from breakeven.serving.counted_window import Window
 from breakeven.serving.diagnosis import Diagnosis, diagnose
+from breakeven.serving.findings import Cause
 from breakeven.serving.growths import Growths
+from breakeven.serving.model_watch import ModelSnapshot
 from breakeven.tiers import Schedule
 from fakes.lawful_profile import lawful_profile_json
 from fakes.scheduled_points import STEEP, all_points

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from breakeven.errors import InputError
-from breakeven.serving.dynamic_speculation import KEY, doubts, schedule_in
+from breakeven.serving.vllm_versions import SCHEDULE_KEY, schedule_doubts, schedule_in
 
 EAGLE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 5}
-GOOD = {**EAGLE, KEY: [[1, 8, 5], [9, 32, 2], [33, 256, 0]]}
+GOOD = {**EAGLE, SCHEDULE_KEY: [[1, 8, 5], [9, 32, 2], [33, 256, 0]]}
 
 
 def test_the_table_is_read_as_vllm_runs_it():
     assert schedule_in(EAGLE) is None
     assert str(schedule_in(GOOD)) == "1-8:5,9-32:2,33-:0"
-    assert str(schedule_in({**EAGLE, KEY: [[9, 16, 2], [1, 4, 9]]})) == "1-8:5,9-:2"
+    assert str(schedule_in({**EAGLE, SCHEDULE_KEY: [[9, 16, 2], [1, 4, 9]]})) == "1-8:5,9-:2"
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def test_the_table_is_read_as_vllm_runs_it():
 )
 def test_a_table_that_vllm_refuses_is_a_doubt_in_one_line(table, problem):
     with pytest.raises(InputError):
-        schedule_in({**EAGLE, KEY: table})
-    (found,) = doubts({**EAGLE, KEY: table}, [])
+        schedule_in({**EAGLE, SCHEDULE_KEY: table})
+    (found,) = schedule_doubts({**EAGLE, SCHEDULE_KEY: table}, [])
     assert problem in found
     assert found.endswith("vLLM refuses to start")
     assert "\n" not in found
@@ -58,6 +58,6 @@ def test_a_table_that_vllm_refuses_is_a_doubt_in_one_line(table, problem):
     ],
 )
 def test_where_vllm_runs_something_else_is_said(config, words, image, said):
-    found = list(doubts(config, words, image))
+    found = list(schedule_doubts(config, words, image))
     assert len(found) == (said is not None)
     assert said is None or said in found[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven.serving.hindrances import hindrances
+from breakeven.serving.vllm_versions import hindrances
 
 
 @pytest.mark.parametrize(

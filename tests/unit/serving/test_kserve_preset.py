@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from breakeven.serving.command_line import configuration, flag_value
-from breakeven.serving.engine_start import engine_start, preset_end
-from breakeven.serving.opt_in import ANNOTATION, PRESET_ARGUMENT, PRESET_VARIABLE, VARIABLE
-from breakeven.serving.script_opt_in import opt_in_of, with_argument
+from breakeven.serving.engine_start import PRESET_VARIABLE, engine_start, preset_end
+from breakeven.serving.opt_in import ANNOTATION, PRESET_ARGUMENT, VARIABLE, opt_in_of, with_argument
 
 # The form of KServe's presets, with a version that is found out, values that depend on it, and far more text before.
 TEXT = (

@@ -9,7 +9,6 @@ import yaml
 from click.testing import CliRunner
 
 from breakeven.cli import lint
-from breakeven.serving.drain import drain
 from breakeven.serving.opt_in import (
     ANNOTATION,
     ARGUMENT,
@@ -19,6 +18,7 @@ from breakeven.serving.opt_in import (
     opt_in,
     preset_opt_in,
 )
+from breakeven.serving.rolling import drain
 
 ENTRY = {
     "name": VARIABLE,

@@ -9,8 +9,7 @@ import pytest
 
 from breakeven.serving.command_line import speculation
 from breakeven.serving.engine_start import engine_start
-from breakeven.serving.opt_in import ANNOTATION, VARIABLE
-from breakeven.serving.script_opt_in import QUOTED_ARGUMENT, opt_in_of, with_argument
+from breakeven.serving.opt_in import ANNOTATION, QUOTED_ARGUMENT, VARIABLE, opt_in_of, with_argument
 
 ENTRY = {"name": VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION}']"}}}
 VALUES = ["", "null", '{"method": "eagle3", "model": "a b", "num_speculative_tokens": 3}']

@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 from breakeven.methods import METHODS, MTP_ALIAS
-from breakeven.serving.command_line import cut
-from breakeven.serving.hindrances import limits, unknown_words
-from breakeven.serving.vllm_flags import flags, flags_of
-from breakeven.serving.vllm_versions import SHUTDOWN_TIMEOUT, VllmVersion, known, version_of
+from breakeven.serving.command_line import cut, flags, flags_of
+from breakeven.serving.vllm_versions import (
+    SHUTDOWN_TIMEOUT,
+    VllmVersion,
+    known,
+    limits,
+    unknown_words,
+    version_of,
+)
 from localcluster.cache import cache_folder
 from real.vllm_environment import LOCK, home, locked
 from realvllm.limits import stands

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.serving.command_line import cut
-from breakeven.serving.vllm_flags import VERSIONS, flags_of
+from breakeven.serving.command_line import VERSIONS, cut, flags_of
 from breakeven_operator.workloads.fingerprint import HARMLESS_FLAGS, Identity, identify
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload_kind import ALONE, Workers

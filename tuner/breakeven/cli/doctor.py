@@ -20,8 +20,8 @@ from breakeven.cli.prometheus_options import (
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
-    from breakeven.serving.causes import ModelSnapshot
     from breakeven.serving.diagnosis import Diagnosis
+    from breakeven.serving.model_watch import ModelSnapshot
     from breakeven.serving.promql import Matcher
 
 

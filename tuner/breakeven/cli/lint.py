@@ -13,9 +13,8 @@ from breakeven.cli.parameters import InputFile
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
-    from breakeven.serving.engine_verdict import EngineVerdict
-    from breakeven.serving.examination import Examination
-    from breakeven.serving.template import PassedOver
+    from breakeven.serving.examination import EngineVerdict, Examination
+    from breakeven.serving.pod_templates import PassedOver
 
 _MOST_CHARACTERS = 4 << 20
 _MOST_NAMED = 12
@@ -109,8 +108,7 @@ def command(
 def _examined(manifest: Path, container: str | None) -> tuple[list[Examination], list[PassedOver]]:
     """Containers of a file that run vLLM, and the objects that are passed over."""
     from breakeven.serving.examination import examinations
-    from breakeven.serving.pod_templates import neighbours, pod_templates
-    from breakeven.serving.template import PassedOver
+    from breakeven.serving.pod_templates import PassedOver, neighbours, pod_templates
 
     found: list[Examination] = []
     passed: list[PassedOver] = []
@@ -204,7 +202,7 @@ def _judged(found: list[Examination], python: str | None, configs: Path | None) 
         if configs is not None:
             raise click.UsageError("--model-config is for --engine")
         return [None] * len(found)
-    from breakeven.serving.engine_verdict import EngineVerdict, question_of, verdicts
+    from breakeven.serving.examination import EngineVerdict, question_of, verdicts
 
     asked = [question_of(one.template, one.engine, one.start) for one in found]
     questions = [one for one in asked if not isinstance(one, EngineVerdict)]
@@ -266,7 +264,7 @@ def _print(found: Examination, verdict: EngineVerdict | None) -> None:
     for problem in drain.problems:
         click.echo(f"              {problem}")
     if verdict is not None:
-        from breakeven.serving.engine_verdict import verdict_line
+        from breakeven.serving.examination import verdict_line
 
         click.echo(f"  engine    {verdict_line(verdict, str(found.engine.get('image', '')))}")
     for note in found.notes:

@@ -24,8 +24,7 @@ from breakeven.readers.llmd import LlmdReport
 from breakeven.readers.reading import OTHERS, TABLES
 from breakeven.readers.summaries import EvalScopeSummary, GenAiBenchRun, InferencePerfStage
 from breakeven.readers.vllmbench import VllmBenchResult
-from breakeven.serving.hindrances import limits
-from breakeven.serving.vllm_versions import known
+from breakeven.serving.vllm_versions import known, limits
 
 _VERSIONS = """\
 This table is lint's knowledge of vLLM {oldest} to {newest}, read from vLLM's packages (`tests/realvllm/speculation.py`). It includes spellings that end in `_mtp`.

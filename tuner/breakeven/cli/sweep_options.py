@@ -166,7 +166,7 @@ def sweep_of(options: Mapping[str, Any], arms: tuple[Arm, ...]) -> Sweep:
     from breakeven.load_driver.design import SweepSettings
     from breakeven.load_driver.sweep import Sweep
     from breakeven.points.point import LoadMode
-    from breakeven.serving.refused_requests import check_min_p
+    from breakeven.serving.vllm_versions import check_min_p
 
     workload = _workload_of(options)
     for arm in arms:

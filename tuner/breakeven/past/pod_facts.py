@@ -15,9 +15,9 @@ from breakeven.arm import ADAPTIVE
 from breakeven.errors import InputError
 from breakeven.methods import ADAPTIVE_KEY, draft_length_of, method_of
 from breakeven.serving.command_line import configuration
-from breakeven.serving.dynamic_speculation import schedule_in
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven.serving.promql import REPLICA, EngineSeries, Matcher, any_of, selector
+from breakeven.serving.vllm_versions import schedule_in
 
 IMAGES, ANNOTATIONS, NODES = "images", "annotations", "nodes"
 GPUS, DCGM, ARGUMENTS = "gpus", "dcgm", "arguments"

@@ -4,6 +4,10 @@ The rules were tried with vLLM's own parser. Dashes and underscores mean the sam
 flag. A value follows as the next item or after `=`, and `--flag.key 3` sets one key of a flag's JSON.
 `--speculative-config` and its short form `-sc` take JSON; an empty value, `null` and `None` mean no speculation.
 `--spec-method`, `--spec-model` and `--spec-tokens` each give one key of it.
+
+The flags are those that vLLM's own parser declares: `tests/realvllm/flags.py` printed `vllm_0_32_flags.json` and
+`vllm_0_33_flags.json` where those versions are installed. A flag that the simulated engine's version does not have is refused, as
+vLLM would: a manifest with a misspelt flag must fail here too. The YAML file of `--config` is read here too.
 """
 
 from __future__ import annotations
@@ -12,15 +16,18 @@ import argparse
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.resources import files
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+import yaml
+
 from breakeven.errors import InputError
 from breakeven.intake import kind_of
-from breakeven.serving.vllm_flags import flags, json_or_none, read, size
+from breakeven.yaml_intake import yaml_documents
 
 SPECULATIVE_CONFIG = "--speculative-config"
 SHORT_KEYS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
@@ -360,3 +367,188 @@ def _put(target: dict[str, Any], path: Sequence[str], text: str) -> None:
             target[key] = size(text)
         except argparse.ArgumentTypeError:
             target[key] = text
+
+
+VERSIONS = ("0.32", "0.33")
+"""Versions whose flags are known, oldest first."""
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag.
+
+    Attributes:
+        names: `--long-name` first, then short forms.
+        takes: nothing, yes or no (`--no-long-name` exists), one, perhaps one, or many.
+        type: int, float, size, json, or empty for text.
+        choices: the only values taken; empty for any.
+        opposite: the flag that switches it off, beside `--no-...`.
+    """
+
+    names: tuple[str, ...]
+    takes: str
+    type: str = ""
+    choices: tuple[str, ...] = ()
+    opposite: str = ""
+
+
+@cache
+def flags_of(version: str) -> dict[str, Flag]:
+    """Every flag of one of `VERSIONS` by its long name."""
+    name = f"vllm_{version.replace('.', '_')}_flags.json"
+    rows = json.loads(files("breakeven.serving").joinpath(name).read_text(encoding="utf-8"))["flags"]
+    table: list[dict[str, Any]] = [
+        {key: tuple(said) if isinstance(said, list) else said for key, said in row.items()} for row in rows
+    ]
+    return {row["names"][0]: Flag(**row) for row in table}
+
+
+@cache
+def flags() -> dict[str, Flag]:
+    """Every flag of any known version by its long name, as the newest version that has it takes it.
+
+    A manifest may run any of them, so its words are cut with all of them. A flag that switches another one off is a switch.
+    """
+    found: dict[str, Flag] = {}
+    for version in VERSIONS:
+        found |= flags_of(version)
+    off = {flag.opposite: Flag((flag.opposite,), "nothing") for flag in found.values() if flag.opposite}
+    return off | found
+
+
+def size(text: str) -> int:
+    """VLLM's readable integers: 8192, 8k (8000), 8K (8192), 25.6k; -1 and auto leave the choice to the engine.
+
+    Raises:
+        argparse.ArgumentTypeError: not such a number.
+    """
+    word = text.strip()
+    if word.lower() == "auto":
+        return -1
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", word)
+    try:
+        if found is None:
+            return int(word)
+        number, suffix = found.groups()
+        if suffix in _DECIMAL:
+            return int(float(number) * _DECIMAL[suffix])
+        return int(number) * _BINARY[suffix]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 8192, 8k or 8K") from None
+
+
+def json_or_none(text: str) -> Any:
+    """JSON; empty and `None` mean none.
+
+    Raises:
+        argparse.ArgumentTypeError: not JSON, such as an environment reference that was not expanded.
+    """
+    if text in {"", "None"}:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        hint = " (an environment variable that was not expanded)" if text.startswith("$(") else ""
+        raise argparse.ArgumentTypeError(f"invalid JSON value: {text!r}{hint}") from None
+    except RecursionError:
+        raise argparse.ArgumentTypeError("JSON that is nested too deep") from None
+
+
+def _int_or_none(text: str) -> int | None:
+    return None if text in {"", "None"} else int(text)
+
+
+def _float_or_none(text: str) -> float | None:
+    return None if text in {"", "None"} else float(text)
+
+
+# argparse names the type of a wrong value by the function's name.
+_int_or_none.__name__, _float_or_none.__name__ = "int", "float"
+
+TYPES: dict[str, Callable[[str], Any]] = {
+    "": str,
+    "int": _int_or_none,
+    "float": _float_or_none,
+    "size": size,
+    "json": json_or_none,
+}
+
+
+def read(name: str, text: str) -> Any:
+    """The value of a flag as its type, or a refused input; text where vLLM's table has no such flag."""
+    kind = flags()[name].type if name in flags() else ""
+    try:
+        return TYPES[kind](text)
+    except (argparse.ArgumentTypeError, ValueError):
+        raise InputError(name, repr(text), {"int": "a whole number"}.get(kind, f"a {kind}")) from None
+
+
+def flags_of_file(settings: Mapping[Any, Any]) -> list[str]:
+    """The flags of a file's mapping: a mapping becomes JSON, `true` and `false` the two forms of a switch."""
+    found: list[str] = []
+    for key, value in settings.items():
+        flag = f"--{key}"
+        if isinstance(value, bool):
+            switch = flags().get(flag)
+            has_negative = switch is not None and switch.takes == "yes or no"
+            found += [flag] if value else [f"--no-{key}"] if has_negative else []
+        elif isinstance(value, list):
+            found += [flag, *(str(item) for item in value)] if value else []
+        elif isinstance(value, dict):
+            found += [flag, json.dumps(value, default=str)]
+        else:
+            found += [flag, str(value)]
+    return found
+
+
+def mounted_files(
+    pod_spec: Mapping[str, Any], container: Mapping[str, Any], config_maps: Iterable[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Files of ConfigMaps (of any namespace) in a container, by path; what Kubernetes would refuse is left out."""
+    held = {str(_inner(one, "metadata").get("name")): _inner(one, "data") for one in config_maps}
+    volumes = {
+        volume.get("name"): _inner(volume, "configMap") for volume in _objects(pod_spec.get("volumes"))
+    }
+    found = {}
+    for mount in _objects(container.get("volumeMounts")):
+        source = volumes.get(str(mount.get("name"))) or {}
+        data = held.get(str(source.get("name")), {})
+        items = {str(item.get("key")): item.get("path") for item in _objects(source.get("items"))}
+        base, part = str(mount.get("mountPath", "")).rstrip("/"), mount.get("subPath")
+        for key, text in data.items():
+            name = items.get(str(key)) if items else key
+            if name is not None and (part is None or part == name):
+                found[base if part is not None else f"{base}/{name}"] = str(text)
+    return found
+
+
+def with_config_file(words: Sequence[str], files: Mapping[str, str]) -> list[str]:
+    """The command line with the flags of its `--config` file, behind the model as vLLM puts them, so that others win.
+
+    As it was if the file is not known, or is none that vLLM reads.
+    """
+    start = len(words) - len(after_program(words))
+    own = list(words[start:])
+    if own.count("--config") != 1:
+        return list(words)
+    at = own.index("--config")
+    try:
+        loaded = next(yaml_documents(files[own[at + 1]]), None)
+    except (IndexError, KeyError, ValueError, RecursionError, yaml.YAMLError):
+        return list(words)
+    if not isinstance(loaded, Mapping):
+        return list(words)
+    rest = own[:at] + own[at + 2 :]
+    head = 1 if rest and not rest[0].startswith("-") else 0
+    return [*words[:start], *rest[:head], *flags_of_file(loaded), *rest[head:]]
+
+
+def _objects(items: Any) -> Iterator[Mapping[str, Any]]:
+    yield from (item for item in (items if isinstance(items, list) else []) if isinstance(item, Mapping))
+
+
+def _inner(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = item.get(key)
+    return found if isinstance(found, Mapping) else {}

@@ -7,11 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from breakeven.serving.command_line import SHELLS, after_program, command_line, cut, shell_call
-from breakeven.serving.config_file import with_config_file
-from breakeven.serving.opt_in import PRESET_VARIABLE, preset_arguments
+from breakeven.serving.command_line import (
+    SHELLS,
+    after_program,
+    command_line,
+    cut,
+    shell_call,
+    with_config_file,
+)
+from breakeven.serving.findings import said
 from breakeven.serving.shell_script import Script, ShellCommand, shell_script
 
+PRESET_VARIABLE = "VLLM_ADDITIONAL_ARGS"
+"""The variable that KServe's presets of LLMInferenceService add to vLLM's command line, through `eval`."""
 _DEEPEST = 4
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _NO_STARTERS = {"echo", "printf", "grep", "pgrep", "pkill", "pip", "pip3", "uv", "which", "cat", "ps"}
@@ -87,6 +95,12 @@ def engine_start(
         return EngineStart((), (call.program, call.option), True, why, certain=False, literal=False)
     start = _started(container, files or {})
     return replace(start, words=tuple(with_config_file(start.words, files or {})))
+
+
+def preset_arguments(container: Mapping[str, Any]) -> str:
+    """The text that a container gives to KServe's preset for vLLM's command line; empty if it gives none."""
+    given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
+    return str(given[-1].get("value", "")) if given else ""
 
 
 def preset_start(container: Mapping[str, Any]) -> EngineStart:
@@ -224,10 +238,7 @@ def _undrained(command: ShellCommand, inside: Script) -> str:
     if not aside and (command.words[0] == "exec" or alone):
         return ""
     where = " start it in the foreground and in no pipe, and" if aside else ""
-    return (
-        f"its shell gets SIGTERM in place of vLLM, which then drains nothing and is killed in the end:{where} put exec before "
-        "the command that starts vLLM"
-    )
+    return said("no exec", where=where)
 
 
 def _starts(

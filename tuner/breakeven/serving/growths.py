@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from breakeven.arm import Arm
 from breakeven.phrases import figure
 from breakeven.serving.command_line import cut, flag_number, flag_value
+from breakeven.serving.findings import said
 
 NEEDED_COUNTERS = (
     "completed",
@@ -332,22 +333,17 @@ def stale(
         now_s: by the operator's clock.
         allowed_s: largest age, s.
     """
+    figures = {"pod": pod, "allowed_s": allowed_s}
     if seen_s is None:
-        return f"the newest sample of pod {pod} is longer ago than Prometheus was asked for (allowed: {allowed_s:g} s)"
+        return said("no sample", **figures)
     if abs(now_s - seen_s) <= allowed_s:
         return None
     if seen_s > now_s:
-        return (
-            f"the newest sample of pod {pod} is dated {seen_s - now_s:.0f} s after the operator's clock: set the clocks of Prometheus "
-            "and of the operator's node to one time"
-        )
+        return said("future sample", **figures, ahead_s=seen_s - now_s)
     if evaluated_s is not None and now_s - evaluated_s > evaluated_s - seen_s:
         # Most of the sample's age came after Prometheus had looked.
-        return (
-            f"Prometheus' answer was made {now_s - evaluated_s:.0f} s ago by its clock, of a sample {now_s - seen_s:.0f} s "
-            f"old (allowed: {allowed_s:g} s): a cache in front of it repeats an old one, it answers late, or its clock is behind"
-        )
-    return f"the newest sample of pod {pod} is {now_s - seen_s:.0f} s old (allowed: {allowed_s:g} s)"
+        return said("old answer", **figures, made_s=now_s - evaluated_s, age_s=now_s - seen_s)
+    return said("old sample", **figures, age_s=now_s - seen_s)
 
 
 def impossible(counters: Growths, limits: EngineLimits, window_s: float) -> str | None:
@@ -355,7 +351,7 @@ def impossible(counters: Growths, limits: EngineLimits, window_s: float) -> str 
 
     Statistics that are absent are not checked. A young pod saw only a part of the window.
     """
-    return next((said for check in _CHECKS if (said := check(counters, limits, window_s))), None)
+    return next((wrong for check in _CHECKS if (wrong := check(counters, limits, window_s))), None)
 
 
 def _negative(means: Growths, _: EngineLimits, __: float) -> str | None:

@@ -1,4 +1,4 @@
-"""One model's figures at a Prometheus, by instant queries: the input of `breakeven doctor`.
+"""One model's figures at a Prometheus, by instant queries: the input of `breakeven doctor` and of every diagnosis.
 
 Counters of pods that are gone stay in a window until it has passed. They are left out, because a load per pod is that
 of the pods that remain. The pods that are gone are named apart.
@@ -7,9 +7,9 @@ of the pods that remain. The pods that are gone are named apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from breakeven.serving.causes import HttpRequests, ModelSnapshot
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import (
     NEEDED_COUNTERS,
@@ -22,6 +22,8 @@ from breakeven.serving.growths import (
 from breakeven.serving.promql import (
     COUNTED,
     ENGINE,
+    GENERATES,
+    HTTP_REQUESTS,
     NAMESPACES,
     PODS,
     PREFIXES,
@@ -33,7 +35,6 @@ from breakeven.serving.promql import (
     by_replica,
     selector,
 )
-from breakeven.serving.refused_requests import GENERATES, HTTP_REQUESTS
 
 Ask = Callable[[str], Iterable[tuple[Mapping[str, str], float]]]
 """Asks an instant query; labels and value of each element."""
@@ -43,6 +44,60 @@ _BY_POD = ",".join(_POD)
 _BY_ENGINE = ",".join((*_POD, *ENGINE))
 _STEP_S = 15
 _MOST_SHOWN = 4
+
+
+# Age of the newest sample above which figures are not used, as in the operator's metricsSource.stalenessSeconds.
+_STALE_S = 120.0
+
+
+class HttpRequests(NamedTuple):
+    """HTTP requests for answers that a model's servers got, and those that they answered with 4xx or 5xx."""
+
+    posts: float
+    refused: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSnapshot:
+    """Figures of one model over one window.
+
+    Attributes:
+        pods: with series of this model.
+        speculating: whether they count drafts.
+        waiting_min: least queue at any time (0: the queue emptied). kv_usage: highest share in use; None if not counted.
+        missing: names of needed series that are not there.
+        not_a_number: the first statistic that is none.
+        impossible: how counters contradict each other, as a sentence without a full stop.
+        gone: pods that had series in the window and have none now, with the age of their newest sample (s).
+        ages_s: the same age, of the pods that have series.
+        ended: series that ended in the window while the engine's others go on, each with its pod.
+        elsewhere: where other series are, as the end of a sentence; empty if there are pods, or no series at all.
+    """
+
+    pods: int
+    window: Window
+    speculating: bool = False
+    waiting_min: float | None = None
+    kv_usage: float | None = None
+    missing: tuple[str, ...] = ()
+    not_a_number: str | None = None
+    impossible: str | None = None
+    gone: Mapping[str, float] = field(default_factory=dict)
+    ages_s: Mapping[str, float] = field(default_factory=dict)
+    ended: tuple[str, ...] = ()
+    http: HttpRequests | None = None
+    elsewhere: str = ""
+
+    @property
+    def stale(self) -> Mapping[str, float]:
+        """The pods whose newest sample is old."""
+        return {pod: age_s for pod, age_s in self.ages_s.items() if age_s > _STALE_S}
+
+    @property
+    def unfinished(self) -> float | None:
+        """HTTP requests that no engine finished, and whose clients waited; None where HTTP requests are not counted."""
+        seen = self.window
+        return None if self.http is None else self.http.posts - seen.requests - seen.given_up_requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,21 @@
 
 The opt-in is two static things in the user's own manifest, once: an environment variable that reads the annotation
 `breakeven.dev/speculative-config`, and `--speculative-config=$(BREAKEVEN_SPECULATIVE_CONFIG)`. Kubernetes turns a
-missing annotation into an empty value, and vLLM takes an empty value as no speculation.
+missing annotation into an empty value, and vLLM takes an empty value as no speculation. A shell's text is read and edited, never
+run. In it the value must stand in quotes: without them the shell would cut the arm's JSON at its spaces, and an empty value
+would be no word at all.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
 
 from breakeven.serving.command_line import (
     SPECULATIVE_CONFIG,
@@ -22,20 +27,36 @@ from breakeven.serving.command_line import (
     speculation,
     without_speculation,
 )
-from breakeven.serving.manifest import as_written
+from breakeven.serving.engine_start import (
+    PRESET_VARIABLE,
+    EngineStart,
+    TextOfStart,
+    hands_on,
+    preset_arguments,
+    preset_end,
+    text_of_start,
+)
+from breakeven.serving.findings import said
 from breakeven.serving.vllm_versions import OLDEST, version_of
 
 ANNOTATION = "breakeven.dev/speculative-config"
 VARIABLE = "BREAKEVEN_SPECULATIVE_CONFIG"
 ARGUMENT = f"--speculative-config=$({VARIABLE})"
-PRESET_VARIABLE = "VLLM_ADDITIONAL_ARGS"
-"""The variable that KServe's presets of LLMInferenceService add to vLLM's command line, through `eval`."""
 PRESET_ARGUMENT = ARGUMENT.replace("=", "='", 1) + "'"
 """The argument as that variable has it: in quotes, because `eval` would cut the JSON and drop the empty value."""
 _ENV_LINES = (
     f"- name: {VARIABLE}",
     f"  valueFrom: {{fieldRef: {{fieldPath: \"metadata.annotations['{ANNOTATION}']\"}}}}",
 )
+
+
+def as_written(item: Any) -> list[str]:
+    """The lines of an item of a list: as its file writes it, or as YAML would."""
+    source = getattr(item, "source", None)
+    if source is None:
+        plain = yaml.safe_dump([item], width=2**31, allow_unicode=True, sort_keys=False)
+        return str(plain).splitlines()
+    return f"- {source}".splitlines()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +66,11 @@ class Change:
     path: str
     lines: tuple[str, ...]
 
+    @classmethod
+    def of(cls, path: str, items: Iterable[Any]) -> Change:
+        """The change of whole items of a list."""
+        return cls(path, tuple(line for item in items for line in as_written(item)))
+
 
 @dataclass(frozen=True, slots=True)
 class OptIn:
@@ -53,9 +79,9 @@ class OptIn:
     The refusal is a sentence if these lines do not help, or more is to do (a shell reads them, vLLM is too old).
     """
 
-    add: tuple[Change, ...]
-    remove: tuple[Change, ...]
-    refusal: str | None
+    add: tuple[Change, ...] = ()
+    remove: tuple[Change, ...] = ()
+    refusal: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -110,13 +136,8 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
     """Compare one container that starts vLLM without a shell with the opt-in; without places it lies as in a Deployment."""
     version = version_of(str(container.get("image", "")))
     if version is not None and version < OLDEST:
-        refusal = (
-            f"vLLM {version} is older than {OLDEST}, the oldest that Breakeven works with: upgrade first"
-        )
-        return OptIn((), (), refusal)
+        return OptIn(refusal=said("too old", version=version, oldest=OLDEST))
     places = places or Places.of(container)
-    command = [str(item) for item in container.get("command") or []]
-    args = [str(item) for item in container.get("args") or []]
     add: list[Change] = []
     remove: list[Change] = []
     entries = [e for e in container.get("env") or [] if e.get("name") == VARIABLE]
@@ -126,18 +147,15 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
     ]
     if reads != [f"metadata.annotations['{ANNOTATION}']"]:
         if entries:
-            lines = [line for entry in entries for line in as_written(json.loads(json.dumps(entry)))]
-            remove.append(Change(places.env, tuple(lines)))
+            remove.append(Change.of(places.env, json.loads(json.dumps(entries))))
         add.append(Change(places.env, _ENV_LINES))
     # The whole value must be exactly the variable, and said once: vLLM takes the last and refuses mixed forms.
     for where, part in ((places.command, "command"), (places.args, "args")):
-        items = container.get(part) or []
-        beside = _beside_the_variable(items)
-        if beside:
-            remove.append(Change(where, tuple(line for item in beside for line in as_written(item))))
-    if speculation([*command, *args]).variable != VARIABLE:
+        if beside := _beside_the_variable(container.get(part) or []):
+            remove.append(Change.of(where, beside))
+    if speculation(command_line(container)).variable != VARIABLE:
         add.append(Change(places.args, (f'- "{ARGUMENT}"',)))
-    return OptIn(tuple(add), tuple(remove), None)
+    return OptIn(tuple(add), tuple(remove))
 
 
 def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
@@ -145,25 +163,14 @@ def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
     found = opt_in(container, places)
     if found.refusal is not None:
         return found
-    env = [change for change in found.add if change.path == places.env]
-    given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
+    env = tuple(change for change in found.add if change.path == places.env)
     value = preset_arguments(container)
     if PRESET_ARGUMENT in value:
-        return OptIn(tuple(env), (), None)
-    wanted = f"{unspeculative(value)} {PRESET_ARGUMENT}".strip()
-    lines = as_written({"name": PRESET_VARIABLE, "value": wanted})
-    remove = [line for entry in given for line in as_written(json.loads(json.dumps(entry)))]
-    return OptIn(
-        (*env, Change(places.env, tuple(lines))),
-        (Change(places.env, tuple(remove)),) if remove else (),
-        None,
-    )
-
-
-def preset_arguments(container: Mapping[str, Any]) -> str:
-    """The text that a container gives to KServe's preset for vLLM's command line; empty if it gives none."""
+        return OptIn(env)
+    wanted = {"name": PRESET_VARIABLE, "value": f"{unspeculative(value)} {PRESET_ARGUMENT}".strip()}
     given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
-    return str(given[-1].get("value", "")) if given else ""
+    remove = (Change.of(places.env, json.loads(json.dumps(given))),) if given else ()
+    return OptIn((*env, Change.of(places.env, [wanted])), remove)
 
 
 def unspeculative(text: str) -> str:
@@ -178,32 +185,18 @@ def unspeculative(text: str) -> str:
     return text if "$" in text or kept == words else shlex.join(kept)
 
 
-def direct_start(
-    container: Mapping[str, Any],
-    words: Sequence[str],
-    places: Places | None = None,
-    exports: Mapping[str, str] | None = None,
-) -> OptIn:
-    """The lines with which a container starts vLLM without its shell, which makes these words and exports; opted in."""
-    places = places or Places.of(container)
-    program = len(words) - len(after_program(words))
-    direct = {"command": words[:program], "args": [*without_speculation(words[program:]), ARGUMENT]}
-    named = {"command": places.command, "args": places.args}
+def _direct_start(container: Mapping[str, Any], start: EngineStart, places: Places, why: str) -> OptIn:
+    """The lines with which a container starts vLLM without its shell, which makes its words and exports; opted in."""
+    program = len(start.direct) - len(after_program(start.direct))
+    command, args = start.direct[:program], start.direct[program:]
+    direct = {"command": command, "args": [*without_speculation(args), ARGUMENT]}
     changed = opt_in({**container, **direct}, places)
-    remove = [
-        Change(named[part], tuple(line for item in container[part] for line in as_written(item)))
-        for part in ("command", "args")
-        if container.get(part)
-    ]
-    add = [
-        Change(named[part], tuple(line for item in items for line in as_written(item)))
-        for part, items in direct.items()
-    ]
-    env = tuple(
-        line for name, value in (exports or {}).items() for line in as_written({"name": name, "value": value})
-    )
-    add += [Change(places.env, env)] if env else []
-    return OptIn((*changed.add, *add), (*changed.remove, *remove), changed.refusal)
+    named = (("command", places.command), ("args", places.args))
+    remove = [Change.of(path, container[part]) for part, path in named if container.get(part)]
+    add = [Change.of(path, direct[part]) for part, path in named]
+    env = [{"name": name, "value": value} for name, value in start.exports.items()]
+    add += [Change.of(places.env, env)] if env else []
+    return OptIn((*changed.add, *add), (*changed.remove, *remove), why)
 
 
 def _beside_the_variable(items: Sequence[Any]) -> list[Any]:
@@ -217,3 +210,111 @@ def _beside_the_variable(items: Sequence[Any]) -> list[Any]:
             beside += items[position:following]
         position = following
     return beside
+
+
+QUOTED_ARGUMENT = f'--speculative-config "${VARIABLE}"'
+"""The argument as a shell's text has it."""
+
+_BEFORE_WORD = re.compile(rb"(?:[ \t]|\\\n)+$")
+
+
+def opt_in_of(
+    container: Mapping[str, Any],
+    start: EngineStart,
+    places: Places | None = None,
+    files: Mapping[str, str] | None = None,
+) -> OptIn:
+    """Compare one container with the opt-in; without places it lies as in a Deployment."""
+    places = places or Places.of(container)
+    call = shell_call(command_line(container))
+    if call is not None and preset_end(call.script) is not None:
+        return _by_preset(container, start, places)
+    if start.through_shell and not start.file:
+        return _in_text(container, start, places)
+    if start.file and not hands_on(container, files or {}, ARGUMENT):
+        return OptIn(refusal=said("deaf script", file=start.file))
+    return opt_in(container, places)
+
+
+def with_argument(container: Mapping[str, Any], argument: str) -> Mapping[str, Any] | None:
+    """The container with one argument more in the line that starts vLLM, and without those about speculation.
+
+    None if the text of its shell does not show where that is. The argument is as the shell reads it.
+    """
+    call = shell_call(command_line(container))
+    if call is not None and preset_end(call.script) is not None:
+        return _in_preset(container, argument)
+    found = text_of_start(container)
+    text = _edited(found, argument) if found is not None else None
+    if found is None or text is None:
+        return None
+    items = list(container[found.part])
+    items[found.item] = text
+    return {**container, found.part: items}
+
+
+def _by_preset(container: Mapping[str, Any], start: EngineStart, places: Places) -> OptIn:
+    """The opt-in of a container that KServe's preset starts; what vLLM gets in the end counts too."""
+    wanted = preset_opt_in(container, places)
+    if not wanted.ok:
+        return wanted
+    beside = opt_in({**container, "command": [], "args": list(start.words)}, places)
+    return beside if start.certain else OptIn(refusal=next(iter(start.problems), "its text cannot be read"))
+
+
+def _in_preset(container: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
+    """The container with one argument more in what it gives to KServe's preset, and without those about speculation.
+
+    The preset's `eval` reads it as a shell does.
+    """
+    own = unspeculative(preset_arguments(container))
+    env = [entry for entry in container.get("env") or [] if entry.get("name") != PRESET_VARIABLE]
+    given = {"name": PRESET_VARIABLE, "value": f"{own} {argument}".strip()}
+    args = without_speculation([str(item) for item in container.get("args") or []])
+    return {**container, "env": [*env, given], **({"args": args} if "args" in container else {})}
+
+
+def _in_text(container: Mapping[str, Any], start: EngineStart, places: Places) -> OptIn:
+    # The words that vLLM gets, as if the container had them: what is missing is the same.
+    unwrapped = opt_in({**container, "command": [], "args": list(start.words)}, places)
+    add = [change for change in unwrapped.add if change.path == places.env]
+    remove = [change for change in unwrapped.remove if change.path == places.env]
+    in_line = len(add) + len(remove) < len(unwrapped.add) + len(unwrapped.remove)
+    if start.certain and not in_line and VARIABLE not in start.unquoted:
+        return OptIn(tuple(add), tuple(remove), unwrapped.refusal)
+    found, named = text_of_start(container), {"command": places.command, "args": places.args}
+    where = named[found.part if found is not None else "args" if container.get("args") else "command"]
+    figures = {"where": where, "shell": " ".join(start.shell), "argument": QUOTED_ARGUMENT}
+    if start.direct:
+        return _direct_start(container, start, places, said("needless shell", **figures))
+    changed = with_argument(container, QUOTED_ARGUMENT) if start.certain else None
+    if changed is None:
+        why = next(iter(start.problems), "its text does not show the command line to its end")
+        return OptIn(refusal=said("unreadable shell", **figures, why=why))
+    for part, path in named.items():
+        for old, new in zip(container.get(part) or [], changed.get(part) or [], strict=True):
+            if old != new:
+                add.append(Change.of(path, [new]))
+                remove.append(Change.of(path, [old]))
+    return OptIn(tuple(add), tuple(remove), unwrapped.refusal or said("deaf shell", **figures))
+
+
+def _edited(found: TextOfStart, argument: str) -> str | None:
+    """The text with one argument more and without speculation; None if a word about it stands in one with others."""
+    source, spans = found.text.encode("utf-8", "surrogatepass"), found.command.spans
+    kept: list[tuple[int, int]] = []
+    gone: list[tuple[int, int]] = []
+    at = 0
+    for flag in cut(found.command.words):
+        (gone if flag.speculative else kept).extend(spans[at : at + len(flag.items)])
+        at += len(flag.items)
+    if not kept or set(gone) & set(kept):
+        return None
+    end = max(span[1] for span in kept)
+    source = source[:end] + b" " + argument.encode() + source[end:]
+    longer = len(argument.encode()) + 1
+    for first, last in sorted(set(gone), reverse=True):
+        moved = longer if first >= end else 0
+        before = _BEFORE_WORD.sub(b"", source[: first + moved])
+        source = before + source[last + moved :]
+    return source.decode("utf-8", "surrogatepass")

@@ -1,22 +1,140 @@
 """Pod templates wherever a file has them: in workloads of several kinds, in lists of them, in values of charts.
 
-Each comes with the paths of its parts in that file's own terms. A thing without a pod template that can be read is
-passed over with the reason, by name.
+Each comes with the paths of its parts in that file's own terms. A thing without a pod template that can be read is passed over
+with the reason, by name. No API server has checked a file: the parts that lint reads have the types they must have, or are refused.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 from breakeven.errors import InputError
 from breakeven.intake import kind_of
-from breakeven.serving.manifest import CONTAINER, POD_SPEC, ROLLING, checked, checked_claim
 from breakeven.serving.opt_in import Places
 from breakeven.serving.rolling import ROLLED
-from breakeven.serving.template import MOST_OBJECTS, PassedOver, Path, PodTemplate, at
+
+# Shapes of what is read, kinds with the paths of their pod templates, and kinds that are never read.
+_TABLE: Mapping[str, Any] = json.loads(
+    files("breakeven.serving").joinpath("manifests.json").read_text(encoding="utf-8")
+)
+_CONTAINER: Mapping[str, Any] = _TABLE["shapes"]["container"]
+_POD_SPEC: Mapping[str, Any] = {**_TABLE["shapes"]["pod_spec"], "containers": [_CONTAINER]}
+# The types that a shape names, and how a refusal calls what is expected.
+_TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "text": (str, "a text"),
+    "number": ((int, float), "a number"),
+    "pods": ((int, str), "a number of pods or a percentage"),
+    "ordinal": (int, "a text"),
+}
+
+
+def checked_claim(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the PersistentVolumeClaim without its nulls; raises what `checked` raises."""
+    found = dict(checked(document, _TABLE["shapes"]["claim"], where, ""))
+    return {"metadata": {"name": "", **(found.get("metadata") or {})}, "spec": found.get("spec") or {}}
+
+
+def checked(value: Any, shape: Any, where: str, path: str) -> Any:
+    """Return a part of a manifest without its nulls, which Kubernetes takes for absent.
+
+    A shape is an object of shapes by name, a list of one shape, or a name of `_TYPES`. `path` is empty for the whole document.
+
+    Raises:
+        InputError: naming the first field of another type than Kubernetes gives it.
+    """
+    if isinstance(shape, Mapping):
+        if not isinstance(value, Mapping):
+            raise _refusal(value, where, path, "an object")
+        return {
+            key: checked(item, shape[key], where, f"{path}.{key}".lstrip(".")) if key in shape else item
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            raise _refusal(value, where, path, "a list")
+        return [checked(item, shape[0], where, f"{path}[{index}]") for index, item in enumerate(value)]
+    accepted, expected = _TYPES[shape]
+    if not isinstance(value, accepted):
+        raise _refusal(value, where, path, expected)
+    return value
+
+
+def _refusal(value: Any, where: str, path: str, expected: str) -> InputError:
+    return InputError(f"{where}: {path or 'the document'}", kind_of(value), expected)
+
+
+MOST_OBJECTS = 10_000
+"""Objects of a file that are looked at."""
+Path = tuple[str, ...]
+"""Keys from an object inwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """A pod template, with what stands around it.
+
+    Attributes:
+        kind: of the object that has it, or the name of the chart whose values have it.
+        where: file and document.
+        annotations: annotations of the pods. annotations_path: where the file has them.
+        pod_spec: as far as the file says it.
+        inside: path of the pod spec; empty for a Deployment and its like.
+        managed: whether the operator rolls what runs it.
+        places: of a container by its name, if it does not lie as in a pod spec.
+        rolling: what the spec of a managed object says about rolls; empty for another.
+        remark: what is to be known of the place, as a sentence.
+    """
+
+    kind: str
+    name: str
+    where: str
+    annotations: Mapping[str, Any]
+    annotations_path: str
+    pod_spec: Mapping[str, Any]
+    inside: str = ""
+    managed: bool = False
+    places: Mapping[str, Places] = field(default_factory=dict)
+    rolling: Mapping[str, Any] = field(default_factory=dict)
+    namespace: str = ""
+    remark: str = ""
+
+    @property
+    def title(self) -> str:
+        """Kind and name."""
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def containers(self) -> Sequence[Mapping[str, Any]]:
+        """Its containers."""
+        found: Sequence[Mapping[str, Any]] = self.pod_spec.get("containers") or []
+        return found
+
+    def places_of(self, container: Mapping[str, Any]) -> Places:
+        """Paths in the file of the parts of one of its containers."""
+        name = str(container.get("name", ""))
+        return self.places.get(name) or Places.of(container, self.inside)
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Something that is not read, by kind and name, and the reason with what would help; empty for an object that runs no pods."""
+
+    title: str
+    why: str = ""
+
+
+def at(item: Any, path: Path) -> Any:
+    """The part at a path; None if there is none."""
+    for key in path:
+        item = item.get(key) if isinstance(item, Mapping) else None
+    return item
+
 
 _UNKNOWN = "not read: a kind that is not known; lint the object that its controller makes"
 _ANOTHER = "not read: a kind of another group; lint the object that its controller makes"
@@ -30,87 +148,24 @@ PRESET_CONTAINER = "main"
 _DEEPEST_LISTS = 3
 _HELMS_OWN = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files)\b|include\b|template\b)")
 # KServe fills in {{.Name}} and the like by itself.
-_TEMPLATED_KINDS = {
-    "ServingRuntime",
-    "ClusterServingRuntime",
-    "InferenceService",
-    "LLMInferenceService",
-    "LLMInferenceServiceConfig",
-}
-_NO_MANIFESTS = (
-    (
-        r"(job|variable|locals|resource|module|terraform|provider|data)\b[^\n:]*\{",
-        "HCL, of Nomad or Terraform",
-    ),
-    (r"(import|def|from \w+ import)\b", "a program"),
-    (r"(FROM|ARG) \S+", "a Dockerfile"),
-    (r"(docker|podman|vllm|python3?|kubectl|helm) \w", "a command line"),
-    (r"\[[\w.-]+\]\s*$", "a unit of systemd's, or TOML"),
-)
-"""Begin of texts that start an engine elsewhere, and what they are."""
 _COMMENTS = re.compile(r"(?:[ \t\r]*(?:(?:#|//)[^\n]*)?\n)*[ \t]*")
 _HELM = re.compile(r"\{\{-?\s*(?:[.$]|(?:if|else|end|range|with|include|template|define|tpl|toYaml|quote)\b)")
 
 
-# Paths by kind: of pod specs, and of the annotations that reach the pods.
-_TEMPLATES: dict[str, tuple[tuple[Path, Path], ...]] = dict.fromkeys(
-    ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Rollout", "Job"),
-    ((("spec", "template", "spec"), ("spec", "template", "metadata", "annotations")),),
-) | {
-    "Pod": ((("spec",), ("metadata", "annotations")),),
-    "LeaderWorkerSet": tuple(
-        (
-            ("spec", "leaderWorkerTemplate", role, "spec"),
-            ("spec", "leaderWorkerTemplate", role, "metadata", "annotations"),
-        )
-        for role in ("leaderTemplate", "workerTemplate")
-    ),
-    "InferenceService": (
-        (("spec", "predictor"), ("spec", "predictor", "annotations")),
-        (("spec", "predictor", "workerSpec"), ("spec", "predictor", "annotations")),
-    ),
-    "ServingRuntime": ((("spec",), ("spec", "annotations")),),
-    "ClusterServingRuntime": ((("spec",), ("spec", "annotations")),),
-    **dict.fromkeys(
-        ("LLMInferenceService", "LLMInferenceServiceConfig"),
-        (
-            (("spec", "template"), ("spec", "annotations")),
-            (("spec", "worker"), ("spec", "annotations")),
-            (("spec", "prefill", "template"), ("spec", "prefill", "annotations")),
-            (("spec", "prefill", "worker"), ("spec", "prefill", "annotations")),
-        ),
-    ),
+def _path(dotted: str) -> Path:
+    return tuple(dotted.split(".")) if dotted else ()
+
+
+# Paths by kind: of pod specs, and of the annotations that reach the pods; of a chart's values, in kinds that install one.
+_TEMPLATES: Mapping[str, Sequence[tuple[Path, Path]]] = {
+    kind: [(_path(spec), _path(annotations)) for spec, annotations in places]
+    for kinds, places in _TABLE["templates"]
+    for kind in kinds
 }
-_RELEASES: dict[str, tuple[Path, ...]] = {
-    "HelmRelease": (("spec", "values"),),
-    "Application": (("spec", "source", "helm", "valuesObject"),),
-}
-"""Paths of a chart's values, by the kinds that install one."""
-_NOT_READ = {
-    "Model": "KubeAI's own fields, whose environment reads no annotation",
-    "VLLMRuntime": "production-stack's operator rolls nothing for a change of its arguments or annotations",
-    "StormService": "AIBrix's roles are one list that only whole can be written",
-    "DynamoGraphDeployment": "its arguments are those of Dynamo's workers",
-    "DynamoComponentDeployment": "its arguments are those of Dynamo's workers",
-    "RayService": "its engines are said in a text of Ray's",
-    "RayCluster": "Ray starts its engines",
-    "RayClusterFleet": "Ray starts its engines",
-    "RoleBasedGroup": "its roles are one list that only whole can be written",
-    "NIMService": "its arguments are those of NIM",
-    "Workspace": "KAITO's presets are not in it; lint the object that its controller makes",
-    "InferenceSet": "KAITO's presets are not in it; lint the object that its controller makes",
-    "SeldonDeployment": "its predictors are one list that only whole can be written",
-    "Kustomization": "a kustomization; lint what `kubectl kustomize` renders",
-}
-_GROUPS = {
-    **dict.fromkeys(("Job", "CronJob"), "batch"),
-    **dict.fromkeys(_TEMPLATED_KINDS, "serving.kserve.io"),
-    **dict.fromkeys(("Workspace", "InferenceSet"), "kaito.sh"),
-    "Application": "argoproj.io",
-    "HelmRelease": "helm.toolkit.fluxcd.io",
-    "Model": "kubeai.org",
-}
-"""The API groups of kinds whose names mean something else in other groups."""
+_RELEASES: Mapping[str, Path] = {kind: _path(dotted) for kind, dotted in _TABLE["releases"].items()}
+_NOT_READ: Mapping[str, str] = _TABLE["not_read"]
+# The API groups of kinds whose names mean something else in other groups.
+_GROUPS: Mapping[str, str] = _TABLE["groups"]
 
 
 def pod_templates(document: Any, where: str) -> Iterator[PodTemplate | PassedOver]:
@@ -170,22 +225,20 @@ def _unlisted(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | PassedOver]:
-    metadata = checked(item.get("metadata") or {}, {"name": str}, where, "metadata")
+    metadata = checked(item.get("metadata") or {}, {"name": "text"}, where, "metadata")
     kind, name = str(item.get("kind")), str(metadata.get("name", "?"))
     title = f"{kind}/{name}"
     if (unread := _not_read(item, kind, name)) is not None:
         yield unread
         return
-    for path in _RELEASES.get(kind, ()):
-        if isinstance(values := at(item, path), Mapping):
-            yield from _values(values, where, title, f"{'.'.join(path)}.")
-            return
+    release = _RELEASES.get(kind, ())
+    if release and isinstance(values := at(item, release), Mapping):
+        yield from _values(values, where, title, f"{'.'.join(release)}.")
+        return
     places = _TEMPLATES.get(kind) or (_TEMPLATES["Deployment"] if _has_template(item) else ())
     if kind == "DisaggregatedSet":
         yield from _roles(item, where, name)
         return
-    if kind == "CronJob":
-        places = ((("spec", "jobTemplate", "spec", "template", "spec"), ()),)
     found = [
         template
         for spec_path, annotations_path in places
@@ -240,14 +293,14 @@ def _template(
     item: Mapping[str, Any], where: str, kind: str, name: str, spec_path: Path, annotations_path: Path
 ) -> PodTemplate | None:
     """The pod template at a path; None if the object has no containers there."""
-    spec = _checked_at(item, where, spec_path, POD_SPEC)
+    spec = _checked_at(item, where, spec_path, _POD_SPEC)
     model = spec.get("model") if kind == "InferenceService" else None
     annotations = _checked_at(item, where, annotations_path, {}) if annotations_path else {}
     inside = ".".join(spec_path)
     places: dict[str, Places] = {}
     if isinstance(model, Mapping) and not spec.get("containers"):
         # KServe makes the container of its runtime's and these arguments.
-        one = checked({**model, "name": "kserve-container"}, CONTAINER, where, f"{inside}.model")
+        one = checked({**model, "name": "kserve-container"}, _CONTAINER, where, f"{inside}.model")
         spec = (
             {**spec, "containers": [{"image": f"vllm:{model.get('runtimeVersion', '')}", **one}]}
             if _is_vllm(model)
@@ -270,7 +323,7 @@ def _template(
     return PodTemplate(
         kind, name, where, annotations, ".".join(annotations_path), spec,
         inside="" if own else inside, managed=managed, places=places,
-        rolling=_checked_at(item, where, ("spec",), ROLLING) if managed else {},
+        rolling=_checked_at(item, where, ("spec",), _TABLE["shapes"]["rolling"]) if managed else {},
         namespace=str((item.get("metadata") or {}).get("namespace") or ""),
     )  # fmt: skip
 
@@ -329,13 +382,13 @@ def _values(
 def other_form(text: str) -> str | None:
     """Name of the form of a text that is no manifest; None if its begin does not show it."""
     first = _COMMENTS.sub("", text, count=1)
-    found = (name for begins, name in _NO_MANIFESTS if re.match(begins, first, re.MULTILINE))
+    found = (name for begins, name in _TABLE["other_forms"] if re.match(begins, first, re.MULTILINE))
     return next(found, "a script" if text.startswith("#!") else None)
 
 
 def is_helm_template(text: str, kind: str = "") -> bool:
     """Whether the text of a file, or of a part of an object of some kind, holds what only Helm fills in."""
-    return (_HELMS_OWN if kind in _TEMPLATED_KINDS else _HELM).search(text) is not None
+    return (_HELMS_OWN if _GROUPS.get(kind) == "serving.kserve.io" else _HELM).search(text) is not None
 
 
 def _checked_at(item: Mapping[str, Any], where: str, path: Path, shape: Any) -> Mapping[str, Any]:
@@ -367,8 +420,10 @@ def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Ite
             continue
         named = str(model.get("name", number))
         path = f"{prefix}servingEngineSpec.modelSpec[{named}]"
-        settings = checked(model.get("vllmConfig") or {}, {"extraArgs": [str]}, where, f"{path}.vllmConfig")
-        shape = {"env": CONTAINER["env"], "podAnnotations": {}}
+        settings = checked(
+            model.get("vllmConfig") or {}, {"extraArgs": ["text"]}, where, f"{path}.vllmConfig"
+        )
+        shape = {"env": _CONTAINER["env"], "podAnnotations": {}}
         one = checked(model, shape, where, path)
         engine: Mapping[str, Any] = at(values, ("servingEngineSpec",)) or {}
         grouped = at(model, ("lwsSpec", "enabled")) is True
@@ -383,7 +438,7 @@ def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Ite
         spec: dict[str, Any] = {"containers": [container]}
         yield PodTemplate(
             "production-stack values", named, where, one.get("podAnnotations") or {}, f"{path}.podAnnotations",
-            checked(spec, POD_SPEC, where, path), inside=path, managed="raySpec" not in model and not grouped,
+            checked(spec, _POD_SPEC, where, path), inside=path, managed="raySpec" not in model and not grouped,
             places={"vllm": Places(f"{path}.vllmConfig", f"{path}.vllmConfig.extraArgs", f"{path}.env")}, remark=_NO_HOOKS,
         )  # fmt: skip
 
@@ -418,16 +473,16 @@ def _modelservice(values: Mapping[str, Any], where: str, prefix: str) -> Iterato
         if part.get("create") is False:
             continue
         path = f"{prefix}{role}"
-        shape = POD_SPEC | {"podAnnotations": {}, "annotations": {}}
+        shape = {**_POD_SPEC, "podAnnotations": {}, "annotations": {}}
         # These pass on everything for which the chart has no field.
-        more = checked(part.get("extraConfig") or {}, POD_SPEC, where, f"{path}.extraConfig")
+        more = checked(part.get("extraConfig") or {}, _POD_SPEC, where, f"{path}.extraConfig")
         spec = {**more, **checked(part, shape, where, path)}
         shards = at(part, ("parallelism", "data"))
         parallel = ["--data-parallel-size", str(shards)] if isinstance(shards, int) and shards > 1 else []
         containers = [
             {
                 **one,
-                "lifecycle": checked(one.get("extraConfig") or {}, CONTAINER, where, path).get("lifecycle"),
+                "lifecycle": checked(one.get("extraConfig") or {}, _CONTAINER, where, path).get("lifecycle"),
             }
             | ({"command": ["vllm", "serve", *parallel]} if one.get("modelCommand") == "vllmServe" else {})
             for one in spec["containers"]
@@ -444,7 +499,7 @@ def _own_chart(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[P
     if not isinstance(image, Mapping) or not isinstance(image.get("command"), list):
         return
     path = f"{prefix}image"
-    one = checked(image, {"command": [str], "env": CONTAINER["env"]}, where, path)
+    one = checked(image, {"command": ["text"], "env": _CONTAINER["env"]}, where, path)
     container: dict[str, Any] = {
         "name": "vllm",
         "image": f"{image.get('repository', '')}:{image.get('tag', '')}",

@@ -139,6 +139,10 @@ class RangeQuestion(NamedTuple):
         return cls(expression, (steps_before + 1) * step_s, steps * step_s, step_s)
 
 
+HTTP_REQUESTS = "http_requests_total"
+"""Of prometheus-fastapi-instrumentator, on vLLM's own page: labels handler, method and status (`2xx`, `4xx`, ...)."""
+GENERATES = "/v1/(chat/)?completions|/v1/responses|/v1/messages|/inference/v1/generate|/invocations"
+"""The handlers of vLLM's API that generate tokens; a probe or a tokenizer's request is no user's request."""
 PREFIX = "vllm:"
 PREFIXES = (PREFIX, "kserve_vllm:", "ray_vllm:", "ray_vllm_", "vllm_")
 """The prefixes of names where KServe, Ray or a pipeline that allows no colons has been."""

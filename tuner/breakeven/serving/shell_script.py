@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -20,6 +20,7 @@ _MOST_CHARACTERS = 16 * 1024
 _MOST_COMMANDS = 2000
 _LOOPS = {"while_statement", "for_statement", "c_style_for_statement"}
 _BRANCHES = {"if_statement", "case_statement", "function_definition", "subshell", "pipeline"}
+_AROUND = {*_LOOPS, *_BRANCHES, "redirected_statement"}
 _ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
 
@@ -65,10 +66,10 @@ class Script:
 
 
 @dataclass
-class _Word:
-    """Words being put together: finished words, and the word that grows."""
+class _Words:
+    """Words of a command or of an array, put together: finished words, and the word that grows."""
 
-    done: list[str]
+    done: list[str] = field(default_factory=list)
     text: str = ""
     begun: bool = False
     literal: bool = True
@@ -78,16 +79,21 @@ class _Word:
         self.text += text
         self.begun = True
 
+    def end(self) -> None:
+        """Finish the word that grows."""
+        if self.begun:
+            self.done.append(self.text)
+        self.text, self.begun = "", False
+
     def split(self, text: str) -> None:
         """Add a value outside quotes: the shell cuts it at white space."""
-        parts = re.split(r"[ \t\n]+", text)
-        for part in parts[:-1]:
-            if self.begun or part:
+        *parts, last = re.split(r"[ \t\n]+", text)
+        for part in parts:
+            if part:
                 self.add(part)
-                self.done.append(self.text)
-            self.text, self.begun = "", False
-        if parts[-1]:
-            self.add(parts[-1])
+            self.end()
+        if last:
+            self.add(last)
 
 
 def shell_script(text: str, environment: Mapping[str, str | None], arguments: Sequence[str] = ()) -> Script:
@@ -106,7 +112,7 @@ def shell_script(text: str, environment: Mapping[str, str | None], arguments: Se
 def _read(source: bytes, environment: Mapping[str, str | None], arguments: Sequence[str]) -> Script:
     root = _parser().parse(source).root_node
     known: dict[str, str | None] = dict(environment)
-    lists: dict[str, _List] = {}
+    lists: dict[str, _Words] = {}
     exports: dict[str, str | None] = {}
     opaque: frozenset[str] = frozenset()
     commands: list[ShellCommand] = []
@@ -137,35 +143,24 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
-class _List(NamedTuple):
-    """The words of an array; literal if these are all of its words, and each is known but for variables."""
-
-    words: tuple[str, ...]
-    literal: bool = True
-    unquoted: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    repeated: bool = False
-    conditional: bool = False
-    background: bool = False
-    redirected: bool = False
-    piped: bool = False
-
-
-def _simple_commands(root: Node) -> Iterator[tuple[Node, _Place]]:
-    """Simple commands in the order of the text, each with what stands around it; without recursion, however deep they nest."""
-    waiting: list[tuple[Node, _Place]] = [(root, _Place())]
+def _simple_commands(root: Node) -> Iterator[tuple[Node, ShellCommand]]:
+    """Simple commands in the order of the text, each as what stands around it says, without its words; without recursion, however deep they nest."""
+    waiting = [(root, ShellCommand(()))]
     while waiting:
         node, place = waiting.pop()
         if node.type in {"command", "declaration_command", "variable_assignment", "variable_assignments"}:
             yield node, place
             continue
-        repeated = place.repeated or node.type in _LOOPS
-        conditional = place.conditional or node.type in _BRANCHES
-        redirected = place.redirected or node.type == "redirected_statement"
-        piped = place.piped or node.type == "pipeline"
+        around = place
+        # A copy for each node would take longer than the rest of the walk.
+        if node.type in _AROUND:
+            around = replace(
+                place,
+                repeated=place.repeated or node.type in _LOOPS,
+                conditional=place.conditional or node.type in _BRANCHES,
+                redirected=place.redirected or node.type == "redirected_statement",
+                piped=place.piped or node.type == "pipeline",
+            )
         children = []
         # Each look at a node's children makes a new list of them.
         inner = node.children
@@ -174,10 +169,13 @@ def _simple_commands(root: Node) -> Iterator[tuple[Node, _Place]]:
             following = types[at + 1]
             # A command behind `||` runs only if something fails. `a && b` is the intended course of a script, unless a is a test.
             tested = at > 1 and types[at - 1] == "&&" and types[at - 2] == "test_command"
-            inside = conditional or tested or (at > 0 and types[at - 1] == "||")
+            inside = around.conditional or tested or (at > 0 and types[at - 1] == "||")
             behind = place.background or following == "&"
-            children.append((child, _Place(repeated, inside, behind, redirected, piped)))
-        waiting += reversed([(child, around) for child, around in children if child.is_named])
+            same = inside == around.conditional and behind == around.background
+            children.append(
+                (child, around if same else replace(around, conditional=inside, background=behind))
+            )
+        waiting += reversed([one for one in children if one[0].is_named])
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,46 +183,36 @@ class _Reader:
     source: bytes
     known: Mapping[str, str | None]
     arguments: Sequence[str]
-    lists: Mapping[str, _List] = field(default_factory=dict)
+    lists: Mapping[str, _Words] = field(default_factory=dict)
     opaque: frozenset[str] = frozenset()
 
-    def command(self, node: Node, place: _Place) -> ShellCommand:
-        words: list[str] = []
+    def command(self, node: Node, place: ShellCommand) -> ShellCommand:
+        found = _Words()
         spans: list[tuple[int, int]] = []
         assignments: dict[str, str] = {}
-        literal = True
-        unquoted: tuple[str, ...] = ()
         redirected = place.redirected
-        parts = [node] if node.type == "variable_assignment" else node.children
-        for child in parts:
+        for child in [node] if node.type == "variable_assignment" else node.children:
             if child.type == "variable_assignment":
                 if child.children[-1].type == "array":
                     continue
                 name, value, certain = self._assignment(child)
                 assignments[name] = value
-                literal = literal and certain
+                found.literal = found.literal and certain
             elif child.type in {"file_redirect", "herestring_redirect", "heredoc_redirect"}:
                 redirected = True
             elif child.is_named or node.type == "declaration_command":
-                word = _Word([])
-                self._word(child, word, quoted=False)
-                made = [*word.done, word.text] if word.begun else word.done
-                words += made
-                spans += [(child.start_byte, child.end_byte)] * len(made)
-                literal = literal and word.literal
-                unquoted = (*unquoted, *word.unquoted)
-        if node.type == "declaration_command":
-            words = []
-        return ShellCommand(
-            tuple(words),
-            assignments,
-            literal=literal,
-            unquoted=unquoted,
-            repeated=place.repeated,
-            conditional=place.conditional,
-            background=place.background,
+                before = len(found.done)
+                self._word(child, found, quoted=False)
+                found.end()
+                spans += [(child.start_byte, child.end_byte)] * (len(found.done) - before)
+        words = () if node.type == "declaration_command" else tuple(found.done)
+        return replace(
+            place,
+            words=words,
+            assignments=assignments,
+            literal=found.literal,
+            unquoted=found.unquoted,
             redirected=redirected,
-            piped=place.piped,
             spans=tuple(spans[: len(words)]),
         )
 
@@ -238,39 +226,25 @@ class _Reader:
         )
         return [self._text(child) for child in inner if child.type == "variable_name"]
 
-    def lists_of(self, node: Node, *, certain: bool) -> dict[str, _List]:
+    def lists_of(self, node: Node, *, certain: bool) -> dict[str, _Words]:
         """Arrays that a command without words sets, as they are after it; certain if it runs once."""
-        found: dict[str, _List] = {}
+        found: dict[str, _Words] = {}
         for child in [node] if node.type == "variable_assignment" else node.children:
             if child.type != "variable_assignment" or child.children[-1].type != "array":
                 continue
-            name, added = self._text(child.children[0]), self._list(child.children[-1])
-            before = found.get(name) or self.lists.get(name) or _List(())
-            if child.children[1].type != "+=":
-                found[name] = added if certain else added._replace(literal=False)
-            elif certain:
-                found[name] = _List(
-                    before.words + added.words,
-                    before.literal and added.literal,
-                    before.unquoted + added.unquoted,
-                )
-            else:
-                found[name] = before._replace(literal=False)
+            name, adds = self._text(child.children[0]), child.children[1].type == "+="
+            before = found.get(name) or self.lists.get(name)
+            words = replace(before, done=[*before.done]) if adds and before else _Words()
+            for item in child.children[-1].named_children if certain or not adds else ():
+                self._word(item, words, quoted=False)
+                words.end()
+            words.literal = words.literal and certain
+            found[name] = words
         return found
-
-    def _list(self, node: Node) -> _List:
-        words: list[str] = []
-        literal, unquoted = True, tuple[str, ...]()
-        for child in node.named_children:
-            word = _Word([])
-            self._word(child, word, quoted=False)
-            words += [*word.done, word.text] if word.begun else word.done
-            literal, unquoted = literal and word.literal, (*unquoted, *word.unquoted)
-        return _List(tuple(words), literal, unquoted)
 
     def _assignment(self, node: Node) -> tuple[str, str, bool]:
         name, *rest = node.children
-        word = _Word([])
+        word = _Words()
         if rest and rest[0].type == "+=":
             self._variable(f"${self._text(name)}", word, quoted=True)
         for child in rest:
@@ -281,7 +255,7 @@ class _Reader:
     def _text(self, node: Node) -> str:
         return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
-    def _word(self, node: Node, word: _Word, *, quoted: bool) -> None:
+    def _word(self, node: Node, word: _Words, *, quoted: bool) -> None:
         """Add what a node stands for; a node within a node is followed at most as deep as quotes nest."""
         text = self._text(node)
         match node.type:
@@ -303,7 +277,7 @@ class _Reader:
             case _:
                 word.add(_ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], text))
 
-    def _string(self, node: Node, word: _Word) -> None:
+    def _string(self, node: Node, word: _Words) -> None:
         # White space between two expansions belongs to no node.
         word.add("")
         at = node.start_byte + 1
@@ -321,7 +295,7 @@ class _Reader:
                 self._word(child, word, quoted=True)
             at = child.end_byte
 
-    def _variable(self, text: str, word: _Word, *, quoted: bool) -> None:
+    def _variable(self, text: str, word: _Words, *, quoted: bool) -> None:
         if whole := re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", text):
             self._all_of(self.lists.get(whole[1]), text, word, quoted=quoted)
             return
@@ -355,32 +329,32 @@ class _Reader:
             value = self.known.get(name, default)
         return default if value == "" and default else value
 
-    def _all_of(self, one: _List | None, text: str, word: _Word, *, quoted: bool) -> None:
+    def _all_of(self, one: _Words | None, text: str, word: _Words, *, quoted: bool) -> None:
         if one is None:
             self._substitution(text, word)
             return
-        self._each(one.words, word, quoted=quoted)
+        self._each(one.done, word, quoted=quoted)
         word.literal = word.literal and one.literal
         word.unquoted = (*word.unquoted, *one.unquoted)
 
-    def _all_arguments(self, name: str, word: _Word, *, quoted: bool) -> None:
+    def _all_arguments(self, name: str, word: _Words, *, quoted: bool) -> None:
         if quoted and name == "*":
             word.add(" ".join(self.arguments[1:]))
         else:
             self._each(self.arguments[1:], word, quoted=quoted)
 
-    def _each(self, given: Sequence[str], word: _Word, *, quoted: bool) -> None:
+    def _each(self, given: Sequence[str], word: _Words, *, quoted: bool) -> None:
         """Add each as a word of its own; the first and the last join what stands beside them."""
         if given:
             word.add(given[0])
             for argument in given[1:]:
-                word.done.append(word.text)
-                word.text = argument
+                word.end()
+                word.add(argument)
         elif quoted and not word.text:
             # "$@" without arguments is no word at all.
             word.begun = False
 
-    def _substitution(self, text: str, word: _Word) -> None:
+    def _substitution(self, text: str, word: _Words) -> None:
         """The words that only running can tell; `$(NAME)` of Kubernetes is put in before the shell reads the text."""
         inner = re.fullmatch(r"\$\((\w+)\)", text)
         if inner and inner[1] in self.known:

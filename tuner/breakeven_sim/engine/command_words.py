@@ -12,8 +12,7 @@ import yaml
 
 from breakeven.errors import InputError
 from breakeven.intake import file_text
-from breakeven.serving.command_line import spelled_out
-from breakeven.serving.config_file import flags_of
+from breakeven.serving.command_line import flags_of_file, spelled_out
 from breakeven.yaml_intake import yaml_documents
 
 
@@ -80,4 +79,4 @@ def _read_config_file(path: str) -> list[str]:
         raise InputError(
             where, f"'{type(loaded).__name__}' object has no attribute 'items'", "a YAML mapping; {} for none"
         )
-    return flags_of(loaded)
+    return flags_of_file(loaded)

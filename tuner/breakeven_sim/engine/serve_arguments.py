@@ -18,8 +18,16 @@ from typing import Any
 
 from breakeven.errors import InputError
 from breakeven.methods import ADAPTIVE_KEY
-from breakeven.serving.command_line import SHORT_KEYS, SPECULATIVE_CONFIG, after_program, checked, joined
-from breakeven.serving.vllm_flags import TYPES, Flag, flags_of
+from breakeven.serving.command_line import (
+    SHORT_KEYS,
+    SPECULATIVE_CONFIG,
+    TYPES,
+    Flag,
+    after_program,
+    checked,
+    flags_of,
+    joined,
+)
 from breakeven_sim.engine.command_words import rewritten
 from breakeven_sim.engine.costs import json_schema
 

@@ -22,7 +22,7 @@ from typing import Any
 from aiohttp import web
 
 from breakeven.errors import BreakevenError, InputError
-from breakeven.serving.dynamic_speculation import KEY
+from breakeven.serving.vllm_versions import SCHEDULE_KEY
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, engine_config
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import DefaultLimits, EngineCosts, load_costs
@@ -253,8 +253,10 @@ def _announce(launch: ServerSetup) -> None:
     )
     if launch.speculation is not None:
         _log.info("Speculation: %s", dict(launch.speculation.given))
-        if KEY in launch.speculation.given and _data_parallel(arguments):
-            _log.warning("%s is not supported with data parallelism: drafting num_speculative_tokens", KEY)
+        if SCHEDULE_KEY in launch.speculation.given and _data_parallel(arguments):
+            _log.warning(
+                "%s is not supported with data parallelism: drafting num_speculative_tokens", SCHEDULE_KEY
+            )
     else:
         _log.info("Speculation: none")
     _log.info(

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from breakeven.errors import InputError
 from breakeven.methods import ADAPTIVE_KEY, METHODS, Drafter, draft_length_of, method_of, takes_adaptive
 from breakeven.serving.command_line import SPECULATIVE_CONFIG as WHERE
-from breakeven.serving.dynamic_speculation import schedule_in
+from breakeven.serving.vllm_versions import schedule_in
 from breakeven_sim.engine.configuration import DraftLengths
 
 # Drafts of a user's own class cannot be simulated.
