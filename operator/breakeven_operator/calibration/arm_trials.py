@@ -52,7 +52,7 @@ from breakeven_operator.resources.speculativeservice import SpeculativeServiceSp
 from breakeven_operator.workloads.served_engine import ServedEngine
 
 
-class LeftOut(NamedTuple):
+class ArmLeftOut(NamedTuple):
     """Word and sentence why an arm is not measured, or not any further."""
 
     reason: ClusterReason
@@ -95,19 +95,19 @@ class Trials:
                 break
         return self._end()
 
-    def _left_out(self, index: int, planned: PlannedArm) -> LeftOut | None:
+    def _left_out(self, index: int, planned: PlannedArm) -> ArmLeftOut | None:
         """Why an arm is not measured, or not any further; None if it is."""
         arm = self.arms[index]
         if not is_asked_for(planned, self.spec.candidates):
             message = "the service no longer names it: what was measured of it is left out"
-            return LeftOut(ClusterReason.CANDIDATES_CHANGED, message)
+            return ArmLeftOut(ClusterReason.CANDIDATES_CHANGED, message)
         if planned.second_start and arm.job is None and (why := self._no_second_start(planned)):
             return why
         target = self.transition.view.target
         if target is None or arm.started_time is not None:
             return None
         refused = refusal_of(planned, engine_of(target.engine), self.spec.candidates)
-        return None if refused is None else LeftOut(ClusterReason.ENGINE_CONFIG_REFUSED, refused)
+        return None if refused is None else ArmLeftOut(ClusterReason.ENGINE_CONFIG_REFUSED, refused)
 
     def _make_schedule(self, index: int) -> tuple[Action, ...] | None:
         """Choose the schedule that an arm measures, from a fit; None if the arm is over.
@@ -123,11 +123,11 @@ class Trials:
             self._stop(index)
             return None
         if deaf := schedule_making.ignores_schedules(engine):
-            self._skip(index, LeftOut(ClusterReason.SCHEDULE_IGNORED, deaf))
+            self._skip(index, ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf))
             return None
         if len(measured) < 2:
             message = "a schedule is made from no speculation and one draft length at least; measured: "
-            self._skip(index, LeftOut(ClusterReason.FIT_REJECTED, message + ", ".join(measured)))
+            self._skip(index, ArmLeftOut(ClusterReason.FIT_REJECTED, message + ", ".join(measured)))
             return None
         if fitted is None or fitted.fit.settles != planned.arm:
             return (
@@ -143,7 +143,7 @@ class Trials:
             schedule_making.running_schedule(target.value, planned),
         )
         if found.schedule is None:
-            self._skip(index, LeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message))
+            self._skip(index, ArmLeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message))
             return None
         changes = {"schedule": str(found.schedule), "message": found.message[:1024]}
         self.arms[index] = self.arms[index].replace(**changes)
@@ -316,17 +316,17 @@ class Trials:
         """Whether an arm has a usable point."""
         return usable_points(self.transition.run.status.points_of(arm)) > 0
 
-    def _no_second_start(self, planned: PlannedArm) -> LeftOut | None:
+    def _no_second_start(self, planned: PlannedArm) -> ArmLeftOut | None:
         """Why an arm is not started a second time; None if it is."""
         judge, first = self.plan.judge, self._status_of(planned.first)
         if len(self._fittable) < 2:
             word = ClusterReason.ANSWERS_NOT_JUDGED if planned.arm == judge else ClusterReason.ARM_SKIPPED
-            return LeftOut(word, "there are no two arms to compare")
+            return ArmLeftOut(word, "there are no two arms to compare")
         if first.phase is not ArmPhase.DONE:
-            return LeftOut(ClusterReason.ARM_SKIPPED, "its first start was not measured")
+            return ArmLeftOut(ClusterReason.ARM_SKIPPED, "its first start was not measured")
         # Without a word about its answers an arm may be barred, so their judge has whatever is left.
         short = "" if planned.arm == judge else self._short_of({planned.arm, judge})
-        return LeftOut(ClusterReason.ARM_SKIPPED, f"second starts {short}") if short else None
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, f"second starts {short}") if short else None
 
     def _leave_turns(self, index: int) -> str:
         """Give the second starts of speculative arms up if the budget does not hold them, before a first start; how the run says so.
@@ -341,7 +341,7 @@ class Trials:
             return ""
         message = f"one after the other from here: arms in turns {short}"
         for at in again:
-            self._skip(at, LeftOut(ClusterReason.ARM_SKIPPED, message))
+            self._skip(at, ArmLeftOut(ClusterReason.ARM_SKIPPED, message))
         return message
 
     def _short_of(self, trials: Container[str | None] | None) -> str:
@@ -355,7 +355,7 @@ class Trials:
     def _status_of(self, name: str) -> ArmStatus:
         return next(arm for arm in self.arms if arm.arm == name)
 
-    def _skip(self, index: int, why: LeftOut) -> None:
+    def _skip(self, index: int, why: ArmLeftOut) -> None:
         """Measure nothing, or nothing more, of an arm; the other arms stand."""
         self.arms[index] = over(self.arms[index], ArmPhase.SKIPPED, *why, self.transition.now)
 
