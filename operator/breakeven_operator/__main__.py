@@ -11,7 +11,7 @@ import click
 
 from breakeven import __version__
 from breakeven.errors import BreakevenError
-from breakeven_operator.kinds import MANAGED_BY, RUNS, SERVICE_LABEL, SERVICES, owner_reference
+from breakeven_operator.kinds import RUNS, SERVICE_LABEL, SERVICES, new_object, owner_reference
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources.calibrationrun import Trigger
 
@@ -21,18 +21,9 @@ def requested_run(namespace: str, service: str, uid: str, trigger: Trigger) -> d
 
     Without a uid the run stays when the service goes.
     """
-    owners = {"ownerReferences": [owner_reference(SERVICES, service, uid)]} if uid else {}
-    return {
-        "apiVersion": RUNS.api_version,
-        "kind": RUNS.kind,
-        "metadata": {
-            "generateName": f"{service}-",
-            "namespace": namespace,
-            "labels": {**MANAGED_BY, SERVICE_LABEL: service},
-            **owners,
-        },
-        "spec": {"serviceRef": {"name": service}, "trigger": str(trigger)},
-    }
+    owner = owner_reference(SERVICES, service, uid) if uid else None
+    spec = {"serviceRef": {"name": service}, "trigger": str(trigger)}
+    return new_object(RUNS, f"{service}-", namespace, {SERVICE_LABEL: service}, owner, spec=spec)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -90,8 +81,6 @@ def trial() -> None:
 def request_run(service: str, service_uid: str, namespace: str, trigger: str) -> None:
     """Create one CalibrationRun; the operator admits it. What a service's CronJob runs."""
     from breakeven_operator.cluster.kubernetes import KubernetesCluster
-    from breakeven_operator.kinds import RUNS
-    from breakeven_operator.resources.calibrationrun import Trigger
 
     async def create() -> str:
         cluster = await KubernetesCluster.connect(os.environ.get("KUBECONFIG"))

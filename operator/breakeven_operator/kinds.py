@@ -138,6 +138,27 @@ def owner_reference(owner: Resource, name: str, uid: str) -> dict[str, Any]:
     }
 
 
+def new_object(
+    resource: Resource,
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str],
+    owner: Mapping[str, Any] | None = None,
+    **parts: Any,
+) -> dict[str, Any]:
+    """An object that is to be made: marked as ours, with its other parts, such as its spec; it goes with its owner if it has one.
+
+    A name that ends in a dash is completed by the API server.
+    """
+    meta: dict[str, Any] = {
+        "generateName" if name.endswith("-") else "name": name,
+        "namespace": namespace,
+        "labels": {**MANAGED_BY, **labels},
+        **({"ownerReferences": [owner]} if owner else {}),
+    }
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, **parts}
+
+
 def service_of(run: Mapping[str, Any]) -> str:
     """Name of the service a CalibrationRun belongs to; by its spec, because people make runs without labels."""
     return str(((run.get("spec") or {}).get("serviceRef") or {}).get("name", ""))

@@ -26,7 +26,7 @@ from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 from breakeven_operator.settings import WatchSettings, read_settings
-from breakeven_operator.workloads.stateful_set import STATEFUL_SET
+from breakeven_operator.workloads.known import STATEFUL_SET
 from fakes.calibration_world import World
 from localcluster import LocalCluster, LocalClusterError
 from operatorcluster.waiting import until

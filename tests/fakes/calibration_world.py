@@ -33,7 +33,7 @@ from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.kinds import ARM_LABEL, JOBS, PROFILES, RUNS
 from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.base import AGAIN
-from breakeven_operator.workloads.deployment import DEPLOYMENT
+from breakeven_operator.workloads.known import DEPLOYMENT
 from breakeven_operator.workloads.workload import NearbyObjects, PodState, Workload, observe
 
 START = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)

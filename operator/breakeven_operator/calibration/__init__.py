@@ -2,11 +2,10 @@
 
 lifecycle        a run from its first cycle to its last, and imports  transition  a run and its points as one cycle sees and changes them
 active_profile   the profile in force, and runs that are due  run_plan      the measurements, fixed at the start
-arm_trials       one arm after the other                    arms_progress   how far the arms are, as it is written
+arm_trials       one arm after the other, as it is written  conclusion     whether the fit becomes a profile
 jobs             one Job per arm, account and CronJob       podcopy         a pod of ours, copied from the target's
 trial_state      how far an arm's Job is, or why it failed  schedule_making a draft length per batch size
 sending          requests to send, and their file's place   answer_secrets  answers of an arm until they are judged
-conclusion       whether the fit becomes a profile
 """
 
 from breakeven_operator.calibration.conclusion import conclude, not_concluded

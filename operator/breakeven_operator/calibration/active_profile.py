@@ -13,16 +13,16 @@ from breakeven_operator.actions import Create
 from breakeven_operator.case import FirstAnswer, ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import (
-    MANAGED_BY,
     RECALIBRATE_ANNOTATION,
     RUNS,
     SERVICE_LABEL,
     SERVICES,
+    new_object,
     owner_reference,
 )
 from breakeven_operator.observing.past_metrics import AWAITED
 from breakeven_operator.refused_writes import RefusedWrite, of_creation
-from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
+from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import AnswersInForce, RunPhase, Trigger
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
@@ -201,20 +201,8 @@ def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> 
     meta = service.metadata
     seed = f"{meta.uid}/{seed}"
     name = f"{meta.name}-{hashlib.sha256(seed.encode()).hexdigest()[:5]}"
-    return Create(
-        RUNS,
-        {
-            "apiVersion": API_VERSION,
-            "kind": RUNS.kind,
-            "metadata": {
-                "name": name,
-                "namespace": meta.namespace,
-                "labels": {**MANAGED_BY, SERVICE_LABEL: meta.name},
-                "ownerReferences": [owner_reference(SERVICES, meta.name, meta.uid)],
-            },
-            "spec": spec,
-        },
-    )
+    owner = owner_reference(SERVICES, meta.name, meta.uid)
+    return Create(RUNS, new_object(RUNS, name, meta.namespace, {SERVICE_LABEL: meta.name}, owner, spec=spec))
 
 
 _LONGEST_SAYING = 500

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from breakeven.answering.answer import AnswerSet
-from breakeven_operator.kinds import JOBS, MANAGED_BY, RUN_LABEL, SECRETS, SERVICE_LABEL
+from breakeven_operator.kinds import JOBS, RUN_LABEL, SECRETS, SERVICE_LABEL, new_object
 from breakeven_operator.resources.calibrationrun import ArmAnswers
 
 if TYPE_CHECKING:
@@ -42,21 +42,16 @@ class AnswerOwner:
 
 def secret_of(given: AnswerSet, owner: AnswerOwner) -> dict[str, Any]:
     """The Secret that holds an arm's answers until the arm's Job is deleted."""
-    return {
-        "apiVersion": SECRETS.api_version,
-        "kind": SECRETS.kind,
-        "metadata": {
-            "name": owner.job,
-            "namespace": owner.namespace,
-            "labels": {**MANAGED_BY, SERVICE_LABEL: owner.service, RUN_LABEL: owner.run},
-            "ownerReferences": [
-                {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": owner.job, "uid": owner.job_uid}
-            ],
-        },
-        "type": TYPE,
-        "immutable": True,
-        "data": {_KEY: base64.b64encode(given.packed()).decode("ascii")},
-    }
+    return new_object(
+        SECRETS,
+        owner.job,
+        owner.namespace,
+        {SERVICE_LABEL: owner.service, RUN_LABEL: owner.run},
+        {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": owner.job, "uid": owner.job_uid},
+        type=TYPE,
+        immutable=True,
+        data={_KEY: base64.b64encode(given.packed()).decode("ascii")},
+    )
 
 
 def answers_volume(jobs: Sequence[str]) -> dict[str, Any]:

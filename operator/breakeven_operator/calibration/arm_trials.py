@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import takewhile
+from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.methods import ADAPTIVE_KEY
-from breakeven.phrases import spoken
+from breakeven.phrases import counted, spoken
 from breakeven.serving.vllm_versions import arm_hindrances, unknown_words, version_of
-from breakeven_operator.actions import Action, Create, DoneFit, EmitEvent, Fit
+from breakeven.tiers import Schedule
+from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, Fit
 from breakeven_operator.calibration import schedule_making
-from breakeven_operator.calibration.arms_progress import (
-    ArmLeftOut,
-    ArmsProgress,
-    followed,
-    is_over,
-    seen,
-    word_of,
-    worth_another_start,
-)
 from breakeven_operator.calibration.jobs import build_job, job_name
 from breakeven_operator.calibration.podcopy import NotCopyableError, engine_of
-from breakeven_operator.calibration.transition import Transition, human_time, points_csv
+from breakeven_operator.calibration.run_plan import budget_left_s, needed_s, trial_limits
+from breakeven_operator.calibration.transition import (
+    Transition,
+    human_time,
+    job_ref,
+    measured_of,
+    points_csv,
+    usable_points,
+)
 from breakeven_operator.calibration.trial_state import (
     TrialStage,
     TrialState,
     kept_words,
+    outlives,
     place_is_held,
     trial_of,
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
+from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
+    ArmStatus,
     CalibrationPlan,
+    CalibrationRunStatus,
     PlannedArm,
     RunPhase,
 )
@@ -44,49 +51,56 @@ from breakeven_operator.resources.speculativeservice import SpeculativeServiceSp
 from breakeven_operator.workloads.served_engine import ServedEngine
 
 
+class ArmLeftOut(NamedTuple):
+    """Word and sentence why an arm is not measured, or not any further."""
+
+    reason: ClusterReason
+    message: str
+
+
 @dataclass
 class Trials:
-    """One cycle of a run that has its plan; `spec` is what the service asks for by now.
+    """One cycle of a run that has its plan: its arms in the plan's order, as they are about to be written.
 
-    `fitted` is a fit from which the present arm is to be settled; None without one.
+    `spec` is what the service asks for by now. `fitted` is a fit from which the present arm is to be settled; None without one.
     """
 
     transition: Transition
     plan: CalibrationPlan
     spec: SpeculativeServiceSpec
     fitted: DoneFit | None = None
-    progress: ArmsProgress = field(init=False)
+    arms: list[ArmStatus] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.progress = ArmsProgress(self.transition, self.plan)
+        known = {arm.arm: arm for arm in self.transition.run.status.arm_statuses}
+        self.arms = [
+            known.get(arm.arm) or ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in self.plan.arms
+        ]
 
     def go(self) -> tuple[Action, ...]:
         """Follow the present arm, or start the next one, or fit."""
         for index, planned in enumerate(self.plan.arms):
-            if is_over(self.progress.arms[index]):
+            if is_over(self.arms[index]):
                 continue
             if left_out := self._left_out(index, planned):
-                self.progress.skip(index, left_out)
+                self._skip(index, left_out)
                 continue
-            runs = settled(self.progress, planned)
-            if runs is None:
-                actions = self._make_schedule(index)
-            else:
-                actions = JobFollower(self.progress, index, runs).go()
+            runs = self._settled(planned)
+            actions = self._make_schedule(index) if runs is None else self._follow(index, runs)
             if actions is not None:
                 return actions
-            if planned.arm == NO_SPECULATION.name and self.progress.arms[index].phase is ArmPhase.FAILED:
+            if planned.arm == NO_SPECULATION.name and self.arms[index].phase is ArmPhase.FAILED:
                 # Without the arm that does not speculate there is nothing to compare with.
                 break
         return self._end()
 
     def _left_out(self, index: int, planned: PlannedArm) -> ArmLeftOut | None:
         """Why an arm is not measured, or not any further; None if it is."""
-        arm = self.progress.arms[index]
+        arm = self.arms[index]
         if not is_asked_for(planned, self.spec.candidates):
             message = "the service no longer names it: what was measured of it is left out"
             return ArmLeftOut(ClusterReason.CANDIDATES_CHANGED, message)
-        if planned.second_start and arm.job is None and (why := self.progress.no_second_start(planned)):
+        if planned.second_start and arm.job is None and (why := self._no_second_start(planned)):
             return why
         target = self.transition.view.target
         if target is None or arm.started_time is not None:
@@ -99,27 +113,25 @@ class Trials:
 
         It is written down one cycle before a Job is made of it, so that an operator that dies in between goes on with it.
         """
-        progress, planned, fitted = self.progress, self.plan.arms[index], self.fitted
+        planned, fitted = self.plan.arms[index], self.fitted
         target = self.transition.view.target
         assert target is not None  # noqa: S101 - a run without its target has ended before it comes here
         engine, family = engine_of(target.engine), planned.candidate or planned.method
-        measured = [
-            one for one in schedule_making.points_for(self.plan.arms, planned) if progress.has_law(one)
-        ]
-        if progress.spent:
-            progress.stop(index)
+        measured = [one for one in schedule_making.points_for(self.plan.arms, planned) if self._has_law(one)]
+        if self._spent:
+            self._stop(index)
             return None
         if deaf := schedule_making.ignores_schedules(engine):
-            progress.skip(index, ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf))
+            self._skip(index, ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf))
             return None
         if len(measured) < 2:
             message = "a schedule is made from no speculation and one draft length at least; measured: "
-            progress.skip(index, ArmLeftOut(ClusterReason.FIT_REJECTED, message + ", ".join(measured)))
+            self._skip(index, ArmLeftOut(ClusterReason.FIT_REJECTED, message + ", ".join(measured)))
             return None
         if fitted is None or fitted.fit.settles != planned.arm:
             return (
-                *progress.write(f"its schedule is made from {', '.join(measured)}", planned),
-                *progress.delete_jobs(keep=None),
+                *self._write(f"its schedule is made from {', '.join(measured)}", planned),
+                *self._delete_jobs(keep=None),
                 self._fit(measured, settles=planned.arm),
             )
         found = schedule_making.drafted(
@@ -130,14 +142,14 @@ class Trials:
             schedule_making.running_schedule(target.value, planned),
         )
         if found.schedule is None:
-            progress.skip(index, ArmLeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message))
+            self._skip(index, ArmLeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message))
             return None
         changes = {"schedule": str(found.schedule), "message": found.message[:1024]}
-        progress.arms[index] = progress.arms[index].replace(**changes)
+        self.arms[index] = self.arms[index].replace(**changes)
         event = f"{planned.arm}: {found.message}"[:1024]
         return (
-            *progress.write(f"schedule {found.message}", planned),
-            *progress.delete_jobs(keep=None),
+            *self._write(f"schedule {found.message}", planned),
+            *self._delete_jobs(keep=None),
             EmitEvent(self.transition.ref, str(ClusterReason.CALIBRATION_RUNNING), event),
         )
 
@@ -151,91 +163,84 @@ class Trials:
 
     def _end(self) -> tuple[Action, ...]:
         """Every arm is over: fit the points, or say why there is nothing to fit."""
-        progress, arms, fittable = self.progress, self.progress.arms, self.progress.fittable
+        arms, fittable = self.arms, self._fittable
         failed = [arm for arm in arms if arm.phase is ArmPhase.FAILED]
         missing = [arm for arm in arms if arm.phase in {ArmPhase.FAILED, ArmPhase.SKIPPED}]
         if "none" not in fittable or len(fittable) < 2:
             worst = next((arm for arm in failed if arm.arm == "none"), failed[0] if failed else arms[0])
             reason = word_of(worst, ClusterReason.CALIBRATION_FAILED)
-            return progress.fail(reason, f"{worst.arm}: {worst.message or reason.meaning}")
+            return self._fail(reason, f"{worst.arm}: {worst.message or reason.meaning}")
         names = ", ".join(f"{spoken(arm.arm)} ({arm.reason})" for arm in missing)
         message = f"fitting {', '.join(map(spoken, fittable))}" + (f"; without {names}" if names else "")
         known = self.transition.run.status.phase is RunPhase.FITTING
         return (
-            *progress.write_fitting(message),
-            *progress.delete_jobs(keep=None),
-            *(() if known else progress.said(len(arms))),
-            self._fit(progress.to_fit),
+            *self._put(RunPhase.FITTING, ClusterReason.CALIBRATION_RUNNING, message),
+            *self._delete_jobs(keep=None),
+            *(() if known else self._said(len(arms))),
+            self._fit(self._to_fit),
         )
 
+    def _settled(self, planned: PlannedArm) -> PlannedArm | None:
+        """An arm as its engine runs it; None if its schedule is still to be made from the arms before it."""
+        if not planned.scheduled:
+            return planned
+        schedule = self._status_of(planned.first).schedule
+        return None if schedule is None else schedule_making.with_schedule(planned, schedule)
 
-def settled(progress: ArmsProgress, planned: PlannedArm) -> PlannedArm | None:
-    """An arm as its engine runs it; None if its schedule is still to be made from the arms before it."""
-    if not planned.scheduled:
-        return planned
-    schedule = progress.schedule_of(planned)
-    return None if schedule is None else schedule_making.with_schedule(planned, schedule)
-
-
-@dataclass(frozen=True, slots=True)
-class JobFollower:
-    """Follows the Job of one arm in one cycle; the arm is planned as its engine runs it."""
-
-    progress: ArmsProgress
-    index: int
-    planned: PlannedArm
-
-    def go(self) -> tuple[Action, ...] | None:
-        """Follow an arm's Job, or make it; None if the arm is over."""
-        progress, status = self.progress, self.progress.transition.run.status
-        trial = trial_of(progress.transition, progress.plan, self.planned.arm)
-        digest = progress.plan.image_digest
+    def _follow(self, index: int, planned: PlannedArm) -> tuple[Action, ...] | None:
+        """Follow an arm's Job, or make it; None if the arm is over. The arm is planned as its engine runs it."""
+        status = self.transition.run.status
+        trial = trial_of(self.transition, self.plan, planned.arm)
+        digest = self.plan.image_digest
         if digest is not None and trial.images - {digest}:
-            return self._other_image(trial)
-        arm = progress.arms[self.index]
-        again = not progress.spent and worth_another_start(arm, trial)
-        arm = progress.arms[self.index] = seen(arm, trial, progress.plan.gpus_per_pod)
+            return self._other_image(planned, trial)
+        arm = self.arms[index]
+        again = not self._spent and worth_another_start(arm, trial)
+        arm = self.arms[index] = seen(arm, trial, self.plan.gpus_per_pod)
         if again:
-            return self._start_over(trial)
-        progress.arms[self.index] = followed(arm, trial, status, progress.transition.now)
-        if progress.spent and trial.stage is not TrialStage.DONE:
-            progress.stop(self.index)
+            return self._start_over(index, planned, trial)
+        self.arms[index] = followed(arm, trial, status, self.transition.now)
+        if self._spent and trial.stage is not TrialStage.DONE:
+            self._stop(index)
             return None
-        if is_over(progress.arms[self.index]):
+        if is_over(self.arms[index]):
             return None
-        return self._start() if trial.stage is TrialStage.ABSENT else self._go_on(trial)
+        return (
+            self._start(index, planned) if trial.stage is TrialStage.ABSENT else self._go_on(planned, trial)
+        )
 
-    def _other_image(self, trial: TrialState) -> tuple[Action, ...]:
+    def _other_image(self, planned: PlannedArm, trial: TrialState) -> tuple[Action, ...]:
         """The tag was moved after the target's pods started: the measured image is not the serving one."""
-        plan = self.progress.plan
+        plan = self.plan
         message = (
-            f"{self.planned.arm}: image {plan.image} is {', '.join(sorted(trial.images))} on the calibration pod and"
+            f"{planned.arm}: image {plan.image} is {', '.join(sorted(trial.images))} on the calibration pod and"
             f" {plan.image_digest} on the target's pods: roll the target (kubectl rollout restart), or name the image"
             " by digest"
         )
-        return self.progress.fail(ClusterReason.IMAGE_CHANGED, message)
+        return self._fail(ClusterReason.IMAGE_CHANGED, message)
 
-    def _start_over(self, trial: TrialState) -> tuple[Action, ...]:
+    def _start_over(self, index: int, planned: PlannedArm, trial: TrialState) -> tuple[Action, ...]:
         """Take the Job away whose engine or pod is dead; the next cycle makes it again, and its driver goes on after its points."""
         message = f"{trial.message}; starting it once more"
-        self._note(phase=ArmPhase.STARTING, reason=str(trial.reason), message=message[:1024])
-        progress = self.progress
-        return (*progress.write(message, self.planned, trial.reason), *progress.delete_jobs(keep=None))
+        self._note(index, phase=ArmPhase.STARTING, reason=str(trial.reason), message=message[:1024])
+        return (*self._write(message, planned, trial.reason), *self._delete_jobs(keep=None))
 
-    def _start(self) -> tuple[Action, ...]:
+    def _start(self, index: int, planned: PlannedArm) -> tuple[Action, ...]:
         """Make the arm's Job, once nothing of the run before it still holds a GPU."""
-        progress, transition = self.progress, self.progress.transition
+        transition = self.transition
         if not transition.view.may_start:
-            return self._wait("waits: spec.paused is true")
+            return self._wait(planned, "waits: spec.paused is true")
         if place_is_held(transition):
-            return self._wait("waits for the arm before it to stop")
-        way, limits = progress.leave_turns(self.index), progress.limits(self.index)
+            return self._wait(planned, "waits for the arm before it to stop")
+        way = self._leave_turns(index)
+        limits = trial_limits(self.plan, tuple(self.arms), index, self._used_gpu_s, self._elapsed_s)
         try:
-            job = build_job(transition.view, progress.plan, self.planned, limits)
+            job = build_job(transition.view, self.plan, planned, limits)
         except NotCopyableError as refusal:
-            return progress.fail(refusal.reason, refusal.message)
-        name, arm = job["metadata"]["name"], progress.arms[self.index]
+            return self._fail(refusal.reason, refusal.message)
+        name, arm = job["metadata"]["name"], self.arms[index]
         self._note(
+            index,
             phase=ArmPhase.STARTING,
             job=name,
             attempts=arm.attempts + 1,
@@ -244,47 +249,294 @@ class JobFollower:
             message=f"at most {human_time(limits.sweep_s)} of measuring",
         )
         return (
-            *progress.write("; ".join(filter(None, ("the engine starts", way))), self.planned),
-            *progress.delete_jobs(keep=name),
+            *self._write("; ".join(filter(None, ("the engine starts", way))), planned),
+            *self._delete_jobs(keep=name),
             Create(JOBS, job),
             *([EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_RUNNING), way)] if way else []),
-            *progress.said(self.index),
+            *self._said(index),
         )
 
-    def _wait(self, message: str) -> tuple[Action, ...]:
-        return (*self.progress.write(message, self.planned), *self.progress.delete_jobs(keep=None))
+    def _wait(self, planned: PlannedArm, message: str) -> tuple[Action, ...]:
+        return (*self._write(message, planned), *self._delete_jobs(keep=None))
 
-    def _note(self, **changes: object) -> None:
-        self.progress.arms[self.index] = self.progress.arms[self.index].replace(**changes)
+    def _note(self, index: int, **changes: object) -> None:
+        self.arms[index] = self.arms[index].replace(**changes)
 
-    def _go_on(self, trial: TrialState) -> tuple[Action, ...]:
-        progress, run, planned = self.progress, self.progress.transition.run, self.planned
+    def _go_on(self, planned: PlannedArm, trial: TrialState) -> tuple[Action, ...]:
+        run = self.transition.run
         measuring = trial.stage is TrialStage.MEASURING
         if measuring:
-            wanted = progress.plan.points_of(planned, progress.arms)
+            wanted = self.plan.points_of(planned, self.arms)
             message = f"{len(run.status.points_of(planned.arm))} of {wanted} points"
-            if planned.arm == progress.plan.judge:
+            if planned.arm == self.plan.judge:
                 message += ", then the answers of all arms are judged"
         elif trial.stage is TrialStage.QUEUED:
-            kept = kept_words(progress.transition.view.pods, progress.transition.now)
+            kept = kept_words(self.transition.view.pods, self.transition.now)
             message = "; ".join(filter(None, (trial.message or "its pod waits for a place", kept)))
         else:
             message = trial.message or "the engine starts"
         return (
-            *progress.write(message, planned, trial.reason, measuring=measuring),
-            *progress.delete_jobs(keep=job_name(run.metadata.name, planned.arm)),
-            *self._waits(trial),
+            *self._write(message, planned, trial.reason, measuring=measuring),
+            *self._delete_jobs(keep=job_name(run.metadata.name, planned.arm)),
+            *self._waits(planned, trial),
         )
 
-    def _waits(self, trial: TrialState) -> tuple[Action, ...]:
+    def _waits(self, planned: PlannedArm, trial: TrialState) -> tuple[Action, ...]:
         """The event about what the arm's pod has begun to wait for."""
-        transition = self.progress.transition
+        transition = self.transition
         if trial.reason is None:
             return ()
         if transition.run.status.reason == trial.reason:
             return ()
-        message = f"{self.planned.arm}: {trial.message}"[:1024]
+        message = f"{planned.arm}: {trial.message}"[:1024]
         return (EmitEvent(transition.ref, str(trial.reason), message, warning=True, throttled=True),)
+
+    @property
+    def _left_s(self) -> float:
+        """Seconds of one pod for which the budget lasts; below 0 once it is overdrawn."""
+        return budget_left_s(self.plan, self._used_gpu_s, self._elapsed_s)
+
+    @property
+    def _spent(self) -> bool:
+        """Whether the budget is used up."""
+        return self._left_s <= 0
+
+    @property
+    def _to_fit(self) -> list[str]:
+        """Names of the arms whose points are fitted, second starts included."""
+        return [arm.arm for arm in self.arms if arm.reason != ClusterReason.SCHEDULE_IGNORED]
+
+    @property
+    def _fittable(self) -> list[str]:
+        """Names of the arms with a usable point."""
+        return [arm for arm in self._to_fit if not arm.endswith(AGAIN) and self._has_law(arm)]
+
+    def _has_law(self, arm: str) -> bool:
+        """Whether an arm has a usable point."""
+        return usable_points(self.transition.run.status.points_of(arm)) > 0
+
+    def _no_second_start(self, planned: PlannedArm) -> ArmLeftOut | None:
+        """Why an arm is not started a second time; None if it is."""
+        judge, first = self.plan.judge, self._status_of(planned.first)
+        if len(self._fittable) < 2:
+            word = ClusterReason.ANSWERS_NOT_JUDGED if planned.arm == judge else ClusterReason.ARM_SKIPPED
+            return ArmLeftOut(word, "there are no two arms to compare")
+        if first.phase is not ArmPhase.DONE:
+            return ArmLeftOut(ClusterReason.ARM_SKIPPED, "its first start was not measured")
+        # Without a word about its answers an arm may be barred, so their judge has whatever is left.
+        short = "" if planned.arm == judge else self._short_of({planned.arm, judge})
+        return ArmLeftOut(ClusterReason.ARM_SKIPPED, f"second starts {short}") if short else None
+
+    def _leave_turns(self, index: int) -> str:
+        """Give the second starts of speculative arms up if the budget does not hold them, before a first start; how the run says so.
+
+        The arms that are still to come are measured as a whole then.
+        """
+        if not index or self.plan.arms[index].second_start or self.arms[index].attempts:
+            return ""
+        again = [at for at, one in enumerate(self.plan.arms) if one.second_start and one.k]
+        again = [at for at in again if not is_over(self.arms[at])]
+        if not again or not (short := self._short_of(None)):
+            return ""
+        message = f"one after the other from here: arms in turns {short}"
+        for at in again:
+            self._skip(at, ArmLeftOut(ClusterReason.ARM_SKIPPED, message))
+        return message
+
+    def _short_of(self, trials: Container[str | None] | None) -> str:
+        """What these trials still take and the budget has, as a clause; empty if the budget has enough."""
+        status = self.transition.run.status.replace(arm_statuses=tuple(self.arms))
+        needs_s, left_s = needed_s(status, self.plan, self.transition.now, trials), self._left_s
+        if needs_s <= left_s:
+            return ""
+        return f"take {human_time(needs_s)}, and the budget has {human_time(max(0.0, left_s))} left"
+
+    def _status_of(self, name: str) -> ArmStatus:
+        return next(arm for arm in self.arms if arm.arm == name)
+
+    def _skip(self, index: int, why: ArmLeftOut) -> None:
+        """Measure nothing, or nothing more, of an arm; the other arms stand."""
+        self.arms[index] = over(self.arms[index], ArmPhase.SKIPPED, *why, self.transition.now)
+
+    def _stop(self, index: int) -> None:
+        """The budget is used up: keep the measured points and measure nothing more; every arm is over then."""
+        budget = self.plan.budget
+        message = (
+            f"{self._used_gpu_s:.0f} of {budget.max_gpu_seconds} GPU-seconds and {human_time(self._elapsed_s)} of"
+            f" {human_time(budget.max_duration_seconds)} used"
+        )
+        status, now = self.transition.run.status, self.transition.now
+        self.arms[index:] = [stopped(arm, status, message, now) for arm in self.arms[index:]]
+
+    def _write(
+        self,
+        message: str,
+        planned: PlannedArm,
+        reason: ClusterReason | None = None,
+        *,
+        measuring: bool = False,
+    ) -> tuple[Action, ...]:
+        """Write the progress of each arm; a run that has measured anything stays in Measuring between its arms."""
+        measuring = measuring or bool(self.transition.run.status.points)
+        phase = RunPhase.MEASURING if measuring else RunPhase.STARTING
+        return self._put(phase, reason or ClusterReason.CALIBRATION_RUNNING, f"{planned.arm}: {message}")
+
+    def _put(self, phase: RunPhase, reason: ClusterReason, message: str) -> tuple[Action, ...]:
+        changes = {"phase": phase, "reason": str(reason), "message": message[:1024]}
+        return self.transition.write({**self._counts(), **changes})
+
+    def _fail(self, reason: ClusterReason, message: str) -> tuple[Action, ...]:
+        """End the run without a profile."""
+        return self.transition.finish(RunPhase.FAILED, reason, message, self._counts())
+
+    def _said(self, index: int) -> tuple[Action, ...]:
+        """The events about arms that ended before this one: the measured arm, and those skipped after it."""
+        before = self.arms[:index]
+        skipped = list(takewhile(lambda arm: arm.phase is ArmPhase.SKIPPED, reversed(before)))
+        return tuple(
+            EmitEvent(
+                self.transition.ref,
+                str(word_of(arm, ClusterReason.ARM_MEASURED)),
+                f"{arm.arm}: {arm.message}"[:1024],
+                warning=arm.phase is ArmPhase.FAILED,
+            )
+            for arm in before[-1 - len(skipped) :]
+        )
+
+    def _delete_jobs(self, keep: str | None) -> tuple[Action, ...]:
+        """Delete all Jobs but one, and but those whose answers are still to be judged: answers go with their Job."""
+        kept = {keep, *self._unjudged_jobs()}
+        jobs = self.transition.view.jobs
+        return tuple(Delete(job_ref(job)) for job in jobs if job["metadata"]["name"] not in kept)
+
+    def _unjudged_jobs(self) -> Iterable[str | None]:
+        waits = any(arm.arm == self.plan.judge and not is_over(arm) for arm in self.arms)
+        # Answers are worth no engine that nobody asks any more.
+        view, now = self.transition.view, self.transition.now
+        holding = {pod["metadata"]["name"] for pod in view.pods if outlives(pod, now)}
+        done = (arm for arm in self.arms if waits and arm.phase is ArmPhase.DONE)
+        return (arm.job for arm in done if arm.pod not in holding and not arm.arm.endswith(AGAIN))
+
+    def _counts(self) -> dict[str, object]:
+        return {"arm_statuses": tuple(self.arms), "gpu_seconds_used": self._used_gpu_s}
+
+    @property
+    def _used_gpu_s(self) -> float:
+        return sum(arm.gpu_seconds_used or 0.0 for arm in self.arms)
+
+    @property
+    def _elapsed_s(self) -> float:
+        started = self.transition.run.status.started_time or self.transition.now
+        return (self.transition.now - started).total_seconds()
+
+
+# Jobs that vanish (deleted by hand, by TTL while the operator was away) are made again this often.
+_MAX_ATTEMPTS = 3
+# An engine that dies while it is measured is tried once more: its points so far are kept.
+_MAX_CRASHES = 1
+_WORDS = {reason.value: reason for reason in ClusterReason}
+
+
+def is_over(arm: ArmStatus) -> bool:
+    """Whether nothing more is measured of an arm."""
+    return arm.phase is not None and arm.phase.over
+
+
+def word_of(arm: ArmStatus, otherwise: ClusterReason) -> ClusterReason:
+    """The reason word of an arm; another one if it has none, or one of another version."""
+    return _WORDS.get(arm.reason or "", otherwise)
+
+
+def over(arm: ArmStatus, phase: ArmPhase, reason: ClusterReason, message: str, ended: datetime) -> ArmStatus:
+    """The status of an arm of which nothing more is measured."""
+    return arm.replace(phase=phase, reason=str(reason), message=message[:1024], finished_time=ended)
+
+
+def seen(arm: ArmStatus, trial: TrialState, gpus: int) -> ArmStatus:
+    """Pod, times and GPU-seconds as far as they are known; each pod holds `gpus`."""
+    return arm.replace(
+        pod=trial.pod or arm.pod,
+        started_time=arm.started_time or trial.scheduled,
+        ready_time=arm.ready_time or trial.ready,
+        # Pods that are gone are no longer seen; what they used stays used.
+        gpu_seconds_used=max(
+            arm.gpu_seconds_used or 0.0,
+            (arm.earlier_gpu_seconds or 0.0) + trial.held_s * gpus,
+        ),
+    )
+
+
+def followed(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:
+    """The status of an arm after a look at its Job."""
+    if trial.stage is TrialStage.DONE:
+        return _measured(arm, trial, status, now)
+    if trial.stage is TrialStage.BROKEN:
+        if trial.reason is ClusterReason.BUDGET_EXHAUSTED:
+            return _measured(arm, trial, status, now)
+        reason = trial.reason or ClusterReason.DRIVER_FAILED
+        return over(arm, ArmPhase.FAILED, reason, trial.message, trial.ended or now)
+    if trial.stage is TrialStage.ABSENT:
+        if arm.attempts >= _MAX_ATTEMPTS:
+            message = f"its Job disappeared {arm.attempts} times"
+            return over(arm, ArmPhase.FAILED, ClusterReason.DRIVER_FAILED, message, now)
+        return arm
+    phase = ArmPhase.MEASURING if trial.stage is TrialStage.MEASURING else ArmPhase.STARTING
+    reason_word = str(trial.reason) if trial.reason is not None else None
+    return arm.replace(phase=phase, reason=reason_word, message=trial.message[:1024] or None)
+
+
+def worth_another_start(arm: ArmStatus, trial: TrialState) -> bool:
+    """Whether the arm's Job is worth another start while the budget lasts.
+
+    It is if the pod is gone with its node. It also is if the engine died for the first time, after it had answered.
+    """
+    if trial.stage is not TrialStage.BROKEN:
+        return False
+    if trial.reason is ClusterReason.POD_DISRUPTED:
+        return arm.attempts < _MAX_ATTEMPTS
+    crashed = trial.reason is ClusterReason.ENGINE_CRASHED and trial.ready is not None
+    return crashed and arm.attempts <= _MAX_CRASHES
+
+
+def stopped(arm: ArmStatus, status: CalibrationRunStatus, message: str, now: datetime) -> ArmStatus:
+    """The status of an arm when the budget is used up: its measured points are kept."""
+    if arm.arm.endswith(AGAIN) and arm.job is None:
+        return over(arm, ArmPhase.SKIPPED, ClusterReason.ARM_SKIPPED, message, now)
+    judged = _judges(arm, status) and bool(status.answers)
+    enough = judged or usable_points(status.points_of(arm.arm))
+    phase = ArmPhase.DONE if enough else ArmPhase.FAILED
+    return over(arm, phase, ClusterReason.BUDGET_EXHAUSTED, message, now)
+
+
+def _measured(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:
+    """The arm's Job came to its end: the arm is done if it left a usable point."""
+    points, ended = status.points_of(arm.arm), trial.ended or now
+    if _judges(arm, status):
+        return _judged(arm, trial, status, ended)
+    if arm.schedule is not None:
+        deaf = schedule_making.ignored(measured_of(points), Schedule.parse(arm.schedule, arm.arm))
+        if deaf is not None:
+            return over(arm, ArmPhase.FAILED, ClusterReason.SCHEDULE_IGNORED, deaf, ended)
+    usable, beside = usable_points(points), f"; {trial.message}" if trial.message else ""
+    if usable:
+        reason = trial.reason or ClusterReason.ARM_MEASURED
+        return over(arm, ArmPhase.DONE, reason, f"{counted(usable, 'usable point')}{beside}", ended)
+    reason = trial.reason or ClusterReason.DRIVER_FAILED
+    message = f"no usable point{beside}"
+    return over(arm, ArmPhase.FAILED, reason, message, ended)
+
+
+def _judges(arm: ArmStatus, status: CalibrationRunStatus) -> bool:
+    return status.plan is not None and arm.arm == status.plan.judge
+
+
+def _judged(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, ended: datetime) -> ArmStatus:
+    """The judge's Job came to its end: it is done if it left a word about an arm."""
+    if not status.answers:
+        reason = trial.reason or ClusterReason.ANSWERS_NOT_JUDGED
+        return over(arm, ArmPhase.FAILED, reason, trial.message or "no answers were kept to judge", ended)
+    message = ", ".join(f"{one.arm}: {one.word}" for one in status.answers)
+    return over(arm, ArmPhase.DONE, ClusterReason.ARM_MEASURED, message, ended)
 
 
 _RUNNER = "VLLM_USE_V2_MODEL_RUNNER"

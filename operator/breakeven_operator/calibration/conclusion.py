@@ -18,7 +18,7 @@ from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, EmitEvent, FitOutcome, WriteStatus
 from breakeven_operator.calibration.transition import RunView, Transition
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import MANAGED_BY, PROFILES, RUN_LABEL, SERVICE_LABEL, Ref
+from breakeven_operator.kinds import PROFILES, RUN_LABEL, SERVICE_LABEL, Ref, new_object
 from breakeven_operator.outcome.formatting import break_even
 from breakeven_operator.resources.calibrationrun import (
     ArmAnswers,
@@ -200,18 +200,9 @@ def _profile_object(
         arms=arms,
         profile=json.dumps(json.loads(text, parse_float=_short), separators=(",", ":")),
     )
-    labels = {**MANAGED_BY, SERVICE_LABEL: run.spec.service_ref.name, RUN_LABEL: run.metadata.name}
-    return {
-        "apiVersion": PROFILES.api_version,
-        "kind": PROFILES.kind,
-        "metadata": {
-            "name": run.metadata.name,
-            "namespace": run.metadata.namespace,
-            # The profile has no owner: its fingerprint makes it valid, so that a service that is made again finds it.
-            "labels": labels,
-        },
-        "spec": spec.to_json_object(),
-    }
+    labels = {SERVICE_LABEL: run.spec.service_ref.name, RUN_LABEL: run.metadata.name}
+    # The profile has no owner: its fingerprint makes it valid, so that a service that is made again finds it.
+    return new_object(PROFILES, run.metadata.name, run.metadata.namespace, labels, spec=spec.to_json_object())
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ from breakeven_operator.kinds import (
     SERVICE_ACCOUNTS,
     SERVICE_LABEL,
     SERVICES,
+    Resource,
+    new_object,
     owner_reference,
 )
 from breakeven_operator.ports import Manifest, TrialSettings
@@ -139,13 +141,12 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
     engine = podcopy.engine_of(view.target.engine)
     address = podcopy.engine_address(engine)
     own = {
-        **MANAGED_BY,
         SERVICE_LABEL: view.run["spec"]["serviceRef"]["name"],
         RUN_LABEL: meta["name"],
         ARM_LABEL: arm_label(arm.arm),
     }
     selector = view.target.manifest["spec"].get("selector") or {}
-    labels = podcopy.pod_labels(template, selector, view.selectors, own)
+    labels = podcopy.pod_labels(template, selector, view.selectors, {**MANAGED_BY, **own})
     podcopy.check_isolation(template, labels, view.network_policies)
     trial = TrialPlan(
         run=meta["name"],
@@ -161,23 +162,18 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
         halved=limits.halved,
     )
     queue = {"kueue.x-k8s.io/queue-name": settings.queue_name} if settings.queue_name else {}
-    return {
-        "apiVersion": JOBS.api_version,
-        "kind": JOBS.kind,
-        "metadata": {
-            "name": job_name(meta["name"], arm.arm),
-            "namespace": meta["namespace"],
-            "labels": {**own, **queue},
-            "ownerReferences": [owner_reference(RUNS, meta["name"], meta["uid"])],
-        },
-        "spec": {
-            **_life(plan, limits, settings),
-            "template": {
-                "metadata": {"labels": labels, "annotations": podcopy.pod_annotations(template)},
-                "spec": _pod_spec(view, trial, engine, address),
-            },
-        },
+    pod = {
+        "metadata": {"labels": labels, "annotations": podcopy.pod_annotations(template)},
+        "spec": _pod_spec(view, trial, engine, address),
     }
+    return new_object(
+        JOBS,
+        job_name(meta["name"], arm.arm),
+        meta["namespace"],
+        {**own, **queue},
+        owner_reference(RUNS, meta["name"], meta["uid"]),
+        spec={**_life(plan, limits, settings), "template": pod},
+    )
 
 
 def _life(plan: CalibrationPlan, limits: TrialLimits, settings: TrialSettings) -> dict[str, Any]:
@@ -314,30 +310,24 @@ def trial_access(service: Manifest, cluster_role: str) -> tuple[dict[str, Any], 
 
     The chart creates the ClusterRole with the drivers' few rights.
     """
-    name, namespace = made_name(service["metadata"]["name"]), service["metadata"]["namespace"]
-    meta = {
-        "name": name,
-        "namespace": namespace,
-        "labels": {**MANAGED_BY, SERVICE_LABEL: service["metadata"]["name"]},
-        "ownerReferences": [
-            owner_reference(SERVICES, service["metadata"]["name"], service["metadata"]["uid"])
-        ],
-    }
-    account = {
-        "apiVersion": SERVICE_ACCOUNTS.api_version,
-        "kind": SERVICE_ACCOUNTS.kind,
-        "metadata": meta,
-        # A driver mounts its token itself; nothing else that might run under this account gets one unasked.
-        "automountServiceAccountToken": False,
-    }
-    binding = {
-        "apiVersion": ROLE_BINDINGS.api_version,
-        "kind": ROLE_BINDINGS.kind,
-        "metadata": meta,
-        "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": "ClusterRole", "name": cluster_role},
-        "subjects": [{"kind": SERVICE_ACCOUNTS.kind, "name": name, "namespace": namespace}],
-    }
+    # A driver mounts its token itself; nothing else that might run under this account gets one unasked.
+    account = _of_service(SERVICE_ACCOUNTS, service, automountServiceAccountToken=False)
+    meta = account["metadata"]
+    binding = _of_service(
+        ROLE_BINDINGS,
+        service,
+        roleRef={"apiGroup": ROLE_BINDINGS.group, "kind": "ClusterRole", "name": cluster_role},
+        subjects=[{"kind": SERVICE_ACCOUNTS.kind, "name": meta["name"], "namespace": meta["namespace"]}],
+    )
     return account, binding
+
+
+def _of_service(resource: Resource, service: Manifest, **parts: Any) -> dict[str, Any]:
+    """An object that is made once for each service, and goes with it."""
+    meta = service["metadata"]
+    owner = owner_reference(SERVICES, meta["name"], meta["uid"])
+    labels = {SERVICE_LABEL: meta["name"]}
+    return new_object(resource, made_name(meta["name"]), meta["namespace"], labels, owner, **parts)
 
 
 def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] | None:
@@ -349,18 +339,11 @@ def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] |
     calibration = Calibration.read((service["spec"].get("calibration") or {}), "spec.calibration")
     if calibration.schedule is None:
         return None
-    meta = service["metadata"]
-    labels = {**MANAGED_BY, SERVICE_LABEL: meta["name"]}
-    return {
-        "apiVersion": CRONJOBS.api_version,
-        "kind": CRONJOBS.kind,
-        "metadata": {
-            "name": made_name(meta["name"]),
-            "namespace": meta["namespace"],
-            "labels": labels,
-            "ownerReferences": [owner_reference(SERVICES, meta["name"], meta["uid"])],
-        },
-        "spec": {
+    labels = {**MANAGED_BY, SERVICE_LABEL: service["metadata"]["name"]}
+    return _of_service(
+        CRONJOBS,
+        service,
+        spec={
             "schedule": calibration.schedule,
             **({"timeZone": calibration.time_zone} if calibration.time_zone else {}),
             "suspend": bool(service["spec"].get("paused", False)),
@@ -381,7 +364,7 @@ def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] |
                 },
             },
         },
-    }
+    )
 
 
 def _asking_pod(service: Manifest, settings: TrialSettings) -> dict[str, Any]:

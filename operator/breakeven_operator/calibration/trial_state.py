@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 from breakeven_operator.calibration.jobs import DRIVER, arm_label, job_name
 from breakeven_operator.calibration.podcopy import ENGINE
@@ -141,22 +141,20 @@ def trial_of(transition: Transition, plan: CalibrationPlan, arm: str) -> TrialSt
         key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")),
     )
     newest = mine[-1] if mine else None
-    stage, reason, message = _stage(view, job, newest, plan, now)
-    if newest is not None and stage in _UNDER_WAY and is_gone(newest, view.lost_nodes, now):
-        stage, reason, message = _gone(newest)
-    return TrialState(
-        stage,
-        reason,
-        message,
+    found = _stage(view, job, newest, plan, now)
+    if newest is not None and found.stage in _UNDER_WAY and is_gone(newest, view.lost_nodes, now):
+        found = _gone(newest)
+    return replace(
+        found,
         pod=newest["metadata"]["name"] if newest else None,
         scheduled=min((time for pod in mine if (time := podstatus.scheduled(pod))), default=None),
         ready=min((time for pod in mine if (time := podstatus.started(pod, DRIVER))), default=None),
         ended=podstatus.ended_at(newest) if newest else None,
         held_s=sum(podstatus.held_s(pod, now) for pod in mine),
         images=frozenset(
-            found
+            digest
             for pod in mine
-            if (found := registry_digest(str(podstatus.container(pod, ENGINE).get("imageID", ""))))
+            if (digest := registry_digest(str(podstatus.container(pod, ENGINE).get("imageID", ""))))
         ),
     )
 
@@ -166,31 +164,23 @@ def _about(event: Manifest, job: Manifest) -> bool:
     return subject.get("kind") == JOBS.kind and subject.get("uid") == job["metadata"].get("uid")
 
 
-class FoundStage(NamedTuple):
-    """Where a Job stands, and why, as a word and a sentence; no word if nothing is to be said."""
-
-    stage: TrialStage
-    reason: ClusterReason | None
-    message: str
-
-
 def _stage(
     view: RunView, job: Manifest, pod: Manifest | None, plan: CalibrationPlan, now: datetime
-) -> FoundStage:
+) -> TrialState:
 
     warning = view.warnings.get(pod["metadata"].get("uid", ""), "") if pod is not None else ""
     conditions = {
         c["type"]: c for c in (job.get("status") or {}).get("conditions") or [] if c.get("status") == "True"
     }
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
-        return FoundStage(TrialStage.DONE, None, "")
+        return TrialState(TrialStage.DONE)
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     if pod is None:
         events = [event for event in view.events if _about(event, job)]
         return _job_failure(failed) if failed is not None else _without_pod(job, events, plan, now)
     trouble = _evicted(pod) or _engine_death(pod, plan) or _driver_death(pod)
     if trouble is None and _is_measured(pod, now):
-        return FoundStage(TrialStage.DONE, None, outlives(pod, now) or "")
+        return TrialState(TrialStage.DONE, None, outlives(pod, now) or "")
     stuck = _not_started(pod, warning, plan, now)
     if stuck is not None and stuck.stage is TrialStage.BROKEN:
         trouble = trouble or stuck
@@ -228,17 +218,17 @@ def is_gone(pod: Manifest, lost_nodes: Collection[str], now: datetime) -> bool:
     return deleted and not is_finished(pod) and is_lost(pod, lost_nodes, now)
 
 
-def _broken(reason: ClusterReason, message: str) -> FoundStage:
-    return FoundStage(TrialStage.BROKEN, reason, _sentence(message))
+def _broken(reason: ClusterReason, message: str) -> TrialState:
+    return TrialState(TrialStage.BROKEN, reason, _sentence(message))
 
 
-def _gone(pod: Manifest) -> FoundStage:
+def _gone(pod: Manifest) -> TrialState:
     node = (pod.get("spec") or {}).get("nodeName") or "its node"
     message = f"pod {pod['metadata']['name']} is lost with {node} and does not go"
     return _broken(ClusterReason.POD_DISRUPTED, message)
 
 
-def _job_failure(failed: Mapping[str, Any]) -> FoundStage:
+def _job_failure(failed: Mapping[str, Any]) -> TrialState:
     if failed.get("reason") == _DEADLINE:
         return _broken(ClusterReason.BUDGET_EXHAUSTED, "the Job reached its activeDeadlineSeconds")
     return _broken(ClusterReason.DRIVER_FAILED, str(failed.get("message") or "the Job failed"))
@@ -246,13 +236,13 @@ def _job_failure(failed: Mapping[str, Any]) -> FoundStage:
 
 def _without_pod(
     job: Manifest, events: Iterable[Manifest], plan: CalibrationPlan, now: datetime
-) -> FoundStage:
+) -> TrialState:
     """A Job whose pod the API server refuses says so only in its events."""
     created = parse_time(job["metadata"].get("creationTimestamp")) or now
     late = (now - created).total_seconds() > plan.pending_deadline_seconds
     if (job.get("spec") or {}).get("suspend"):
         stage = TrialStage.BROKEN if late else TrialStage.QUEUED
-        return FoundStage(
+        return TrialState(
             stage, ClusterReason.UNSCHEDULABLE, "the Job is suspended: its queue has not admitted it"
         )
     refusals = [
@@ -261,15 +251,15 @@ def _without_pod(
     if not refusals:
         if late:
             return _broken(ClusterReason.UNSCHEDULABLE, "the Job got no pod")
-        return FoundStage(TrialStage.QUEUED, None, "")
+        return TrialState(TrialStage.QUEUED)
     note = refusals[-1]
     reason = ClusterReason.QUOTA_EXCEEDED if "exceeded quota" in note else ClusterReason.ADMISSION_DENIED
     # Quota may become free within the deadline; a policy's refusal does not go away by waiting.
     final = late or reason is ClusterReason.ADMISSION_DENIED
-    return FoundStage(TrialStage.BROKEN if final else TrialStage.QUEUED, reason, _sentence(note))
+    return TrialState(TrialStage.BROKEN if final else TrialStage.QUEUED, reason, _sentence(note))
 
 
-def _not_started(pod: Manifest, warning: str, plan: CalibrationPlan, now: datetime) -> FoundStage | None:
+def _not_started(pod: Manifest, warning: str, plan: CalibrationPlan, now: datetime) -> TrialState | None:
     """A container that Kubernetes cannot start: reported at once, and waited for as long as that may help.
 
     Such a pod holds its GPUs idle, so it gets no longer than a pod that waits for them.
@@ -281,18 +271,18 @@ def _not_started(pod: Manifest, warning: str, plan: CalibrationPlan, now: dateti
     pending_s = plan.pending_deadline_seconds
     over = waited.total_seconds() > pending_s or trouble.is_over(waited, pending_s)
     stage = TrialStage.BROKEN if over else TrialStage.STARTING
-    return FoundStage(stage, trouble.reason, _sentence(trouble.message))
+    return TrialState(stage, trouble.reason, _sentence(trouble.message))
 
 
-def _evicted(pod: Manifest) -> FoundStage | None:
+def _evicted(pod: Manifest) -> TrialState | None:
     """The Job controller replaces it; nothing is broken."""
     if condition(pod, "DisruptionTarget").get("status") != "True":
         return None
     message = str((pod.get("status") or {}).get("message") or "the pod was evicted or preempted")
-    return FoundStage(TrialStage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message))
+    return TrialState(TrialStage.QUEUED, ClusterReason.POD_DISRUPTED, _sentence(message))
 
 
-def _engine_death(pod: Manifest, plan: CalibrationPlan) -> FoundStage | None:
+def _engine_death(pod: Manifest, plan: CalibrationPlan) -> TrialState | None:
     """The engine ended before the driver had; afterwards Kubernetes ends it, and that is no death."""
     driver = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated") or {}
     crash = podstatus.ended(podstatus.container(pod, ENGINE), before=parse_time(driver.get("finishedAt")))
@@ -318,7 +308,7 @@ def _engine_death(pod: Manifest, plan: CalibrationPlan) -> FoundStage | None:
     return _classify(crash)
 
 
-def _driver_death(pod: Manifest) -> FoundStage | None:
+def _driver_death(pod: Manifest) -> TrialState | None:
     ended = (podstatus.container(pod, DRIVER).get("state") or {}).get("terminated")
     if ended is not None and ended.get("exitCode") != 0:
         words = _LOG_TIME.sub("", str(ended.get("message") or ""))
@@ -331,30 +321,30 @@ def _driver_death(pod: Manifest) -> FoundStage | None:
     return None
 
 
-def _living(pod: Manifest, warning: str, plan: CalibrationPlan, now: datetime) -> FoundStage:
+def _living(pod: Manifest, warning: str, plan: CalibrationPlan, now: datetime) -> TrialState:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "True":
         created = parse_time(pod["metadata"].get("creationTimestamp")) or now
         said = str(scheduled.get("message") or warning or "the pod has no node yet")
         late = (now - created).total_seconds() > plan.pending_deadline_seconds
         stage = TrialStage.BROKEN if late else TrialStage.QUEUED
-        return FoundStage(stage, ClusterReason.UNSCHEDULABLE, _sentence(said))
+        return TrialState(stage, ClusterReason.UNSCHEDULABLE, _sentence(said))
     if podstatus.started(pod, DRIVER) is not None:
-        return FoundStage(TrialStage.MEASURING, None, "")
+        return TrialState(TrialStage.MEASURING)
     running = parse_time(
         ((podstatus.container(pod, ENGINE).get("state") or {}).get("running") or {}).get("startedAt")
     )
     if running is not None and (now - running).total_seconds() > plan.startup_deadline_seconds + 30:
         return _startup_exceeded(plan)
-    return FoundStage(TrialStage.STARTING, None, "")
+    return TrialState(TrialStage.STARTING)
 
 
-def _startup_exceeded(plan: CalibrationPlan) -> FoundStage:
+def _startup_exceeded(plan: CalibrationPlan) -> TrialState:
     message = f"the engine did not answer within {plan.startup_deadline_seconds} s"
     return _broken(ClusterReason.STARTUP_DEADLINE_EXCEEDED, message)
 
 
-def _classify(crash: Mapping[str, Any]) -> FoundStage:
+def _classify(crash: Mapping[str, Any]) -> TrialState:
     """Name an engine's death by its exit and its last lines."""
     said = str(crash.get("message") or "")
     shown = last_lines(said) or f"the engine ended with exit code {crash.get('exitCode')}"

@@ -36,6 +36,7 @@ from breakeven_operator.ports import Clock, Cluster, ClusterError, ClusterReader
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import (
     KINDS,
+    OwningKind,
     asks_to_be_watched,
     kind_at,
     kind_of,
@@ -52,7 +53,6 @@ from breakeven_operator.workloads.object_facts import (
     warning_of,
 )
 from breakeven_operator.workloads.other_kinds import OwnedPods, manifest_of, owned_pods
-from breakeven_operator.workloads.owning_kind import OwningKind
 from breakeven_operator.workloads.workload_kind import maker_of
 
 _LOG = logging.getLogger(__name__)

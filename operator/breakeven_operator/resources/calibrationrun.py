@@ -41,13 +41,10 @@ from breakeven_operator.resources.targetstatus import LONGEST_IMAGE, LONGEST_MOD
 class ArmAnswers(StatusModel):
     """How the answers of one arm compare with answers without speculation; holds nothing of a request or an answer."""
 
-    arm: Annotated[ArmName, Field(description="The arm.")]
-    word: Annotated[
-        Word,
-        Field(
-            description="AnswersAgree, AnswersDiffer, AnswersBroken or AnswersUndecided; see docs/reasons.md."
-        ),
-    ]
+    arm: ArmName = Field(description="The arm.")
+    word: Word = Field(
+        description="AnswersAgree, AnswersDiffer, AnswersBroken or AnswersUndecided; see docs/reasons.md."
+    )
     message: Sentence | None = row("The same as a sentence.")
     answers: int = row("Judged answers.", default=0, ge=0)
     tokens: int = row("Judged tokens.", default=0, ge=0)
@@ -76,7 +73,7 @@ class ArmAnswers(StatusModel):
 class AnswersInForce(StatusModel):
     """The word of the profile in force about the answers of one arm."""
 
-    arm: Annotated[ArmName, Field(description="The arm.")]
+    arm: ArmName = Field(description="The arm.")
     word: Annotated[
         Word,
         Field(
@@ -152,28 +149,22 @@ class ArmPhase(StrEnum):
 class ImportedFiles(Model):
     """Keys of one ConfigMap in the namespace of the SpeculativeService."""
 
-    name: Annotated[ObjectName, Field(description="Name of the ConfigMap.")]
-    keys: Annotated[
-        tuple[KeyName, ...],
-        Field(
-            min_length=1,
-            max_length=32,
-            json_schema_extra=LIST_SET,
-            description="Its keys: GuideLLM reports, `vllm bench serve` results (one per rate, or appended to one file), points files.",
-        ),
-    ]
+    name: ObjectName = Field(description="Name of the ConfigMap.")
+    keys: tuple[KeyName, ...] = Field(
+        min_length=1,
+        max_length=32,
+        json_schema_extra=LIST_SET,
+        description="Its keys: GuideLLM reports, `vllm bench serve` results (one per rate, or appended to one file), points files.",
+    )
 
 
 class ImportedArm(Model):
     """What another tool has measured of one arm."""
 
-    arm: Annotated[
-        ArmName,
-        Field(
-            description="The arm that the engine ran: none, or <name>/<draft length>; no tool's file says so."
-        ),
-    ]
-    config_map: Annotated[ImportedFiles, Field(description="Where the results are.")]
+    arm: ArmName = Field(
+        description="The arm that the engine ran: none, or <name>/<draft length>; no tool's file says so."
+    )
+    config_map: ImportedFiles = Field(description="Where the results are.")
 
 
 class CalibrationRunSpec(Model):
@@ -183,9 +174,7 @@ class CalibrationRunSpec(Model):
         Rule("self == oldSelf", "a CalibrationRun's spec cannot be changed", "another CalibrationRun"),
     )
 
-    service_ref: Annotated[
-        ServiceReference, Field(description="The SpeculativeService whose arms are measured.")
-    ]
+    service_ref: ServiceReference = Field(description="The SpeculativeService whose arms are measured.")
     arms: tuple[ArmName, ...] = row(
         "Arms to measure, none, <name>/<draft length>, <name>/schedule or <name>/adaptive. Without it: all of the service. none is "
         "always measured, and so are the draft lengths from which a schedule is made.",
@@ -230,25 +219,17 @@ class PlannedArm(StatusModel):
             ".speculativeConfig",
         ),
     )
-    arm: Annotated[
-        TrialName,
-        Field(
-            description="Its name; <arm>/again: a second start of it, with the loads that its first start left. none/again also "
-            "judges the answers of all arms."
-        ),
-    ]
-    method: Annotated[str, Field(max_length=64, description="vLLM's word for its method.")]
-    k: Annotated[
-        int, Field(ge=0, le=1024, description="Draft length, tokens per step; of a schedule the longest.")
-    ]
+    arm: TrialName = Field(
+        description="Its name; <arm>/again: a second start of it, with the loads that its first start left. none/again also "
+        "judges the answers of all arms."
+    )
+    method: str = Field(max_length=64, description="vLLM's word for its method.")
+    k: int = Field(ge=0, le=1024, description="Draft length, tokens per step; of a schedule the longest.")
     candidate: str | None = row("Name of the method in the service's spec.", max_length=63)
-    speculative_config: Annotated[
-        str,
-        Field(
-            max_length=8192,
-            description="Value of --speculative-config; null for none. A schedule is added when it is made, see armStatuses.",
-        ),
-    ]
+    speculative_config: str = Field(
+        max_length=8192,
+        description="Value of --speculative-config; null for none. A schedule is added when it is made, see armStatuses.",
+    )
 
     @property
     def drafter(self) -> str | None:
@@ -294,10 +275,9 @@ class CalibrationPlan(StatusModel):
         extra=list_map("arm"),
         max_length=2 * MAX_ARMS,
     )
-    loads: Annotated[
-        int,
-        Field(ge=1, le=20, description="Operating points per arm; the most of them with loadChoice Auto."),
-    ]
+    loads: int = Field(
+        ge=1, le=20, description="Operating points per arm; the most of them with loadChoice Auto."
+    )
     load_choice: LoadChoice = row("Which loads an arm is measured at.", default=LoadChoice.EVEN)
     expected_rps: tuple[RequiredNumber, ...] = row(
         "Loads per replica that the service is expected to see: loadChoice Auto buys points for them. Without any, 15 to 75 % of "
@@ -306,38 +286,34 @@ class CalibrationPlan(StatusModel):
         extra=ATOMIC,
         max_length=8,
     )
-    prompt_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Mean prompt length, tokens.")]
-    output_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Mean output length, tokens.")]
+    prompt_tokens: int = Field(ge=1, le=MOST_TOKENS, description="Mean prompt length, tokens.")
+    output_tokens: int = Field(ge=1, le=MOST_TOKENS, description="Mean output length, tokens.")
     workload: str | None = row(
         "What is sent beside the mean lengths, as the JSON of spec.workload; absent where it is made-up prose of one "
         "length.",
         max_length=16384,
     )
-    point_seconds: Annotated[int, Field(ge=1, le=3600, description="Measuring time of one point.")]
-    warmup_seconds: Annotated[int, Field(ge=0, le=600, description="Uncounted time at each load.")]
-    startup_deadline_seconds: Annotated[
-        int, Field(ge=1, le=86400, description="How long an engine may take to start.")
-    ]
-    pending_deadline_seconds: Annotated[
-        int, Field(ge=1, le=86400, description="How long a pod may wait for a GPU.")
-    ]
+    point_seconds: int = Field(ge=1, le=3600, description="Measuring time of one point.")
+    warmup_seconds: int = Field(ge=0, le=600, description="Uncounted time at each load.")
+    startup_deadline_seconds: int = Field(ge=1, le=86400, description="How long an engine may take to start.")
+    pending_deadline_seconds: int = Field(ge=1, le=86400, description="How long a pod may wait for a GPU.")
     answers_seconds: int | None = row(
         "Time for the answers of one arm, and for their judgement; absent where no answers are compared.",
         ge=1,
         le=3600,
     )
     answers_output_tokens: int | None = row("Tokens of an answer at most.", ge=16, le=1024)
-    budget: Annotated[Budget, Field(description="What the run may cost at most.")]
+    budget: Budget = Field(description="What the run may cost at most.")
     confidence_percent: int = row("Confidence of the fit's intervals.", default=90, ge=50, le=99)
-    target: Annotated[ObjectName, Field(description="Name of the workload that was copied.")]
+    target: ObjectName = Field(description="Name of the workload that was copied.")
     target_uid: str | None = row("Its UID.", max_length=64)
-    container_name: Annotated[str, Field(max_length=63, description="Container that runs vLLM.")]
+    container_name: str = Field(max_length=63, description="Container that runs vLLM.")
     image: str | None = row("Image of that container.", max_length=LONGEST_IMAGE)
     model: str | None = row("Model that is served.", max_length=LONGEST_MODEL)
     served_model_name: str | None = row("Name under which it is asked.", max_length=LONGEST_MODEL)
-    gpu_product: Annotated[str, Field(max_length=128, description="GPU class the pods are pinned to.")]
+    gpu_product: str = Field(max_length=128, description="GPU class the pods are pinned to.")
     gpus_per_pod: int = row("GPUs each pod holds.", default=1, ge=0, le=1024)
-    fingerprint: Annotated[str, Field(max_length=64, description="What the profile will count for.")]
+    fingerprint: str = Field(max_length=64, description="What the profile will count for.")
     template_hash: str | None = row(
         "Hash of what calibration pods copy of the target's pod template. When it changes, the run ends: arms "
         "of two templates cannot be compared.",
@@ -386,8 +362,8 @@ class CalibrationPlan(StatusModel):
 class Stored(StatusModel):
     """One measured operating point of one arm: a row of a points file, its columns in camelCase."""
 
-    arm: Annotated[TrialName, Field(description="The arm, or its second start: <arm>/again.")]
-    index: Annotated[int, Field(ge=0, le=1023, description="Number of the point within the arm.")]
+    arm: TrialName = Field(description="The arm, or its second start: <arm>/again.")
+    index: int = Field(ge=0, le=1023, description="Number of the point within the arm.")
     time: Instant | None = row("When it was finished.")
 
 
@@ -443,7 +419,7 @@ else:
 class ArmStatus(StatusModel):
     """How measuring one arm goes."""
 
-    arm: Annotated[TrialName, Field(description="The arm, or its second start: <arm>/again.")]
+    arm: TrialName = Field(description="The arm, or its second start: <arm>/again.")
     phase: ArmPhase | None = row("Waiting, Starting, Measuring, Done, Failed or Skipped.")
     schedule: str | None = row(
         "Draft length per batch size that is measured, such as 1-8:5,9-32:2,33-:0; made from the arms before it.",
@@ -531,7 +507,7 @@ class CalibrationRun(Model):
     api_version: Literal["breakeven.dev/v1alpha1"] = "breakeven.dev/v1alpha1"
     kind: Literal["CalibrationRun"] = "CalibrationRun"
     metadata: Metadata
-    spec: Annotated[CalibrationRunSpec, Field(description="What to measure.")]
+    spec: CalibrationRunSpec = Field(description="What to measure.")
     status: CalibrationRunStatus = row("How the run goes.", default=CalibrationRunStatus())
 
 

@@ -34,8 +34,8 @@ _INSIDE = Rule(
 class ConfigMapKey(Model):
     """One key of a ConfigMap in the namespace of the SpeculativeService."""
 
-    name: Annotated[ObjectName, Field(description="Name of the ConfigMap.")]
-    key: Annotated[KeyName, Field(description="Key inside the ConfigMap.")]
+    name: ObjectName = Field(description="Name of the ConfigMap.")
+    key: KeyName = Field(description="Key inside the ConfigMap.")
 
 
 class ClaimFile(Model):
@@ -43,8 +43,8 @@ class ClaimFile(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (_INSIDE,)
 
-    claim_name: Annotated[ObjectName, Field(description="Name of the PersistentVolumeClaim.")]
-    path: Annotated[FilePath, Field(description="Path of the file on it, such as prompts/support.jsonl.")]
+    claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
+    path: FilePath = Field(description="Path of the file on it, such as prompts/support.jsonl.")
 
 
 class ImageFile(Model):
@@ -52,16 +52,13 @@ class ImageFile(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (_INSIDE,)
 
-    reference: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=512,
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$",
-            description="The image, such as registry.example.com/prompts:2026-11.",
-        ),
-    ]
-    path: Annotated[FilePath, Field(description="Path of the file in it, without the leading slash.")]
+    reference: str = Field(
+        min_length=1,
+        max_length=512,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$",
+        description="The image, such as registry.example.com/prompts:2026-11.",
+    )
+    path: FilePath = Field(description="Path of the file in it, without the leading slash.")
 
 
 class PromptSource(Model):
@@ -119,8 +116,8 @@ class PromptSource(Model):
 class LengthsOfRequest(Model):
     """Tokens of one kind of request."""
 
-    prompt_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Prompt length, tokens.")]
-    output_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS, description="Output length, tokens.")]
+    prompt_tokens: int = Field(ge=1, le=MOST_TOKENS, description="Prompt length, tokens.")
+    output_tokens: int = Field(ge=1, le=MOST_TOKENS, description="Output length, tokens.")
     weight: int | None = row("How often it occurs, relative to the others; 1 without it.", ge=1, le=1000000)
 
 
@@ -198,16 +195,13 @@ class SyntheticAcceptance(Model):
         ),
     )
 
-    rates: Annotated[
-        tuple[RequiredNumber, ...],
-        Field(
-            min_length=1,
-            max_length=32,
-            json_schema_extra=ATOMIC,
-            description="Share of drafts whose first tokens up to this position are all accepted, one per position (vLLM's "
-            'synthetic_acceptance_rates). Positions beyond the last follow its step: ["0.7"] means 0.7, 0.49, 0.343, ...',
-        ),
-    ]
+    rates: tuple[RequiredNumber, ...] = Field(
+        min_length=1,
+        max_length=32,
+        json_schema_extra=ATOMIC,
+        description="Share of drafts whose first tokens up to this position are all accepted, one per position (vLLM's "
+        'synthetic_acceptance_rates). Positions beyond the last follow its step: ["0.7"] means 0.7, 0.49, 0.343, ...',
+    )
 
     def of_length(self, k: int) -> list[float]:
         """The rates of a draft length."""

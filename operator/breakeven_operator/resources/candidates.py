@@ -261,24 +261,18 @@ class SpeculativeMethod(Model):
         ),
     )
 
-    name: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=24,
-            pattern=LABEL_PATTERN,
-            description="Your name for it; its arms are called <name>/<draft length>.",
-        ),
-    ]
-    method: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=64,
-            pattern=r"^[a-z][a-z0-9_]*$",
-            description=f"vLLM's word: {_EXPECTED} (such as deepseek_mtp).",
-        ),
-    ]
+    name: str = Field(
+        min_length=1,
+        max_length=24,
+        pattern=LABEL_PATTERN,
+        description="Your name for it; its arms are called <name>/<draft length>.",
+    )
+    method: str = Field(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description=f"vLLM's word: {_EXPECTED} (such as deepseek_mtp).",
+    )
     unknown_method: UnknownMethod = row(
         "Allow: take any word in method, custom_class among them, and leave it to the engine. A "
         "word that the engine refuses ends its arm's calibration as EngineConfigRefused.",
@@ -382,15 +376,12 @@ class SpeculativeMethod(Model):
 class Candidates(Model):
     """Arms that may run on the target beside no speculation, which is always a candidate."""
 
-    methods: Annotated[
-        tuple[SpeculativeMethod, ...],
-        Field(
-            min_length=1,
-            max_length=6,
-            json_schema_extra=list_map("name"),
-            description="Methods to try. Every arm costs calibration time: two engine starts plus one point per load.",
-        ),
-    ]
+    methods: tuple[SpeculativeMethod, ...] = Field(
+        min_length=1,
+        max_length=6,
+        json_schema_extra=list_map("name"),
+        description="Methods to try. Every arm costs calibration time: two engine starts plus one point per load.",
+    )
 
     def arms(self) -> tuple[Arm, ...]:
         """The arms that may run: no speculation first, then every method at every draft length, and adaptively."""

@@ -64,40 +64,35 @@ class Condition(StatusModel):
             info=True,
         ),
     ]
-    status: Annotated[
-        ConditionStatus, Field(description="True, False, or Unknown where nothing could be observed.")
-    ]
-    reason: Annotated[
-        Word, Field(description="One word why; docs/reasons.md says what each word means and what to do.")
-    ]
+    status: ConditionStatus = Field(description="True, False, or Unknown where nothing could be observed.")
+    reason: Word = Field(
+        description="One word why; docs/reasons.md says what each word means and what to do."
+    )
     message: str = row(
         "One sentence with the figures that decided.", Renewal.MOVED, default="", max_length=4096
     )
-    last_transition_time: Annotated[Time, Field(description="When the status last changed.")]
+    last_transition_time: Time = Field(description="When the status last changed.")
 
 
 class ServiceReference(Model):
     """The SpeculativeService an object belongs to, in the same namespace."""
 
-    name: Annotated[
-        str,
-        Field(
-            min_length=1, max_length=42, pattern=LABEL_PATTERN, description="Name of the SpeculativeService."
-        ),
-    ]
+    name: str = Field(
+        min_length=1, max_length=42, pattern=LABEL_PATTERN, description="Name of the SpeculativeService."
+    )
 
 
 class ObjectReference(Model):
     """An object of a known kind in the same namespace."""
 
-    name: Annotated[ObjectName, Field(description="Name of the object.")]
+    name: ObjectName = Field(description="Name of the object.")
 
 
 class SecretKeyReference(Model):
     """One key of a Secret in the namespace of the SpeculativeService; read at every use, never copied."""
 
-    name: Annotated[ObjectName, Field(description="Name of the Secret.")]
-    key: Annotated[KeyName, Field(description="Key inside the Secret.")]
+    name: ObjectName = Field(description="Name of the Secret.")
+    key: KeyName = Field(description="Key inside the Secret.")
 
 
 READY = "Ready"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -31,11 +31,8 @@ def may_carry(header: str) -> bool:
 class LabelMatcher(Model):
     """A label that every series must have, such as cluster or tenant; the value is escaped for you."""
 
-    label: Annotated[
-        str,
-        Field(min_length=1, max_length=128, pattern=LABEL_PATTERN, description="Label name."),
-    ]
-    value: Annotated[str, Field(max_length=512, description="Label value.")]
+    label: str = Field(min_length=1, max_length=128, pattern=LABEL_PATTERN, description="Label name.")
+    value: str = Field(max_length=512, description="Label value.")
 
 
 class TenantHeader(Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -27,7 +27,7 @@ from breakeven_operator.resources.meta import Condition, Metadata, ObjectReferen
 class ProfileArm(Model):
     """The fitted law of one arm, L = C1 + n*C2, and how it compares with no speculation."""
 
-    arm: Annotated[ArmName, Field(description="The arm.")]
+    arm: ArmName = Field(description="The arm.")
     schedule: str | None = row(
         "Draft length per batch size that was measured, such as 1-8:5,9-32:2,33-:0; adaptive: the engine chose it.",
         max_length=1024,
@@ -55,26 +55,21 @@ class SpeculationProfileSpec(Model):
         Rule("self == oldSelf", "a SpeculationProfile's spec cannot be changed", "a new calibration"),
     )
 
-    service_ref: Annotated[ServiceReference, Field(description="The SpeculativeService it was measured for.")]
+    service_ref: ServiceReference = Field(description="The SpeculativeService it was measured for.")
     run_ref: ObjectReference | None = row("The CalibrationRun it came from.")
-    gpu_product: Annotated[str, Field(max_length=128, description="GPU class it was measured on.")]
+    gpu_product: str = Field(max_length=128, description="GPU class it was measured on.")
     model: str | None = row("Model it was measured with.", max_length=512)
     image: str | None = row("Engine image it was measured with.", max_length=1024)
-    fingerprint: Annotated[
-        str, Field(max_length=64, description="It counts only for a target with this fingerprint.")
-    ]
+    fingerprint: str = Field(max_length=64, description="It counts only for a target with this fingerprint.")
     created_time: Time | None = row("When the last point was measured.")
     arms: tuple[ProfileArm, ...] = row(
         "The fitted law of each arm, for readers.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
     )
-    profile: Annotated[
-        str,
-        Field(
-            min_length=2,
-            max_length=1048576,
-            description="The whole fit as JSON: save it to a file and `breakeven plan FILE` answers from it.",
-        ),
-    ]
+    profile: str = Field(
+        min_length=2,
+        max_length=1048576,
+        description="The whole fit as JSON: save it to a file and `breakeven plan FILE` answers from it.",
+    )
 
 
 class ProfileDisplay(StatusModel):
@@ -103,5 +98,5 @@ class SpeculationProfile(Model):
     api_version: Literal["breakeven.dev/v1alpha1"] = "breakeven.dev/v1alpha1"
     kind: Literal["SpeculationProfile"] = "SpeculationProfile"
     metadata: Metadata
-    spec: Annotated[SpeculationProfileSpec, Field(description="What was measured and fitted.")]
+    spec: SpeculationProfileSpec = Field(description="What was measured and fitted.")
     status: SpeculationProfileStatus = row("Whether it counts.", default=SpeculationProfileStatus())

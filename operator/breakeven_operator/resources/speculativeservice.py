@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -50,7 +50,7 @@ class TargetReference(Model):
         max_length=63,
         pattern=r"^[A-Z][A-Za-z0-9]*$",
     )
-    name: Annotated[ObjectName, Field(description="Name of the target.")]
+    name: ObjectName = Field(description="Name of the target.")
     container_name: str | None = row(
         "Container that runs vLLM. Without it: the only container whose command line starts vLLM.",
         min_length=1,
@@ -106,7 +106,7 @@ class SpeculativeServiceSpec(Model):
         ),
     )
 
-    target_ref: Annotated[TargetReference, Field(description="The workload whose pods run vLLM; immutable.")]
+    target_ref: TargetReference = Field(description="The workload whose pods run vLLM; immutable.")
     paused: bool = row(
         "Change nothing and start no calibration, nor the next arm of one, until set to false again; "
         "figures are still reported, and an arm under measurement is measured to its end.",
@@ -115,7 +115,7 @@ class SpeculativeServiceSpec(Model):
     update_policy: UpdatePolicy = row(
         "When the arm may change, and how sure the operator must be.", default=UpdatePolicy()
     )
-    candidates: Annotated[Candidates, Field(description="What may run beside no speculation.")]
+    candidates: Candidates = Field(description="What may run beside no speculation.")
     slo: ServiceLevel = row("Latency limits an arm must keep.", default=ServiceLevel())
     calibration: Calibration = row(
         "How the arms are measured: on pods of our own, never on serving ones.", default=Calibration()
@@ -142,7 +142,7 @@ class SpeculativeService(Model):
     api_version: Literal["breakeven.dev/v1alpha1"] = "breakeven.dev/v1alpha1"
     kind: Literal["SpeculativeService"] = "SpeculativeService"
     metadata: Metadata
-    spec: Annotated[SpeculativeServiceSpec, Field(description="What is wanted.")]
+    spec: SpeculativeServiceSpec = Field(description="What is wanted.")
     status: SpeculativeServiceStatus = row(
         "What is, written by the operator.", default=SpeculativeServiceStatus()
     )

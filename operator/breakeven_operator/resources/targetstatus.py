@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
 
 from pydantic import Field
 
@@ -70,8 +69,8 @@ class Target(StatusModel):
 class PodsOfArm(StatusModel):
     """How many pods run an arm."""
 
-    arm: Annotated[ArmName, Field(description="The arm.")]
-    pods: Annotated[int, Field(ge=0, description="Pods that run it.")]
+    arm: ArmName = Field(description="The arm.")
+    pods: int = Field(ge=0, description="Pods that run it.")
 
 
 class Current(StatusModel):
@@ -172,7 +171,7 @@ def _deadline(rollout: Rollout) -> datetime | None:
 class Rollout(PromiseAndMeasurement):
     """A change of arm on its way; written before the target is."""
 
-    id: Annotated[str, Field(max_length=64, description="Name of this change in events and logs.")]
+    id: str = Field(max_length=64, description="Name of this change in events and logs.")
     from_arm: ArmName | None = row("The arm that ran.")
     to_arm: ArmName | None = row("The arm that shall run.")
     reason: Word | None = row("Why, in one word.")
@@ -221,16 +220,13 @@ class Rollout(PromiseAndMeasurement):
 class HistoryEntry(PromiseAndMeasurement):
     """A change of arm that has ended."""
 
-    time: Annotated[Time, Field(description="When it ended.")]
+    time: Time = Field(description="When it ended.")
     from_arm: ArmName | None = row("The arm that ran.")
     to_arm: ArmName | None = row("The arm that should run.")
     reason: Word | None = row("Why, in one word.")
-    result: Annotated[
-        HistoryResult,
-        Field(
-            description="What was measured (Confirmed, NotWorse, Unproven, Disproved and left in place, Unmeasured), Undone or Superseded."
-        ),
-    ]
+    result: HistoryResult = Field(
+        description="What was measured (Confirmed, NotWorse, Unproven, Disproved and left in place, Unmeasured), Undone or Superseded."
+    )
     seconds: Number | None = row("How long it took.", IN_NOTES)
     message: Sentence | None = row("The same as a sentence.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final
+from typing import ClassVar, Final
 
 from pydantic import Field
 
@@ -55,23 +55,17 @@ class OutageWindow(Model):
         extra=LIST_SET,
         max_length=7,
     )
-    start: Annotated[
-        str,
-        Field(
-            min_length=5,
-            max_length=5,
-            pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$",
-            description="Time of day at which it begins, such as 03:00.",
-        ),
-    ]
-    duration_seconds: Annotated[
-        int,
-        Field(
-            ge=60,
-            le=604800,
-            description="How long it lasts. A roll that began within it may end after it.",
-        ),
-    ]
+    start: str = Field(
+        min_length=5,
+        max_length=5,
+        pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$",
+        description="Time of day at which it begins, such as 03:00.",
+    )
+    duration_seconds: int = Field(
+        ge=60,
+        le=604800,
+        description="How long it lasts. A roll that began within it may end after it.",
+    )
     time_zone: TimeZone = row("IANA time zone of days and start, such as Europe/Berlin.", default="UTC")
 
 

@@ -1,14 +1,13 @@
 """The facts that differ from one kind of workload to another; all else is the same for every kind.
 
-A new kind is one file beside this one, a row in `known.py`, its word in the CRD (`resources/speculativeservice.py`), and
-its plural in the chart's role and admission policy.
+`known` has the kinds that the operator rolls.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
@@ -55,10 +54,15 @@ _CUT = 47
 """Letters of a name from which the names of its pods may not hold all of it."""
 
 
+def _paused(spec: Manifest) -> str | None:
+    return "has spec.paused set: kubectl rollout resume it first" if spec.get("paused") else None
+
+
 class WorkloadKind(ABC):
     """A kind of the API whose objects own vLLM's pods.
 
     Attributes:
+        strategy_of: see `strategy`; held_by: see `held`. They are given the object's spec.
         rolled: whether the operator rolls it; it looks at every kind.
         makers: kinds of the objects between a workload and its pods; none if it makes them itself.
         pod_labels: labels of pods that tell their revision.
@@ -81,6 +85,8 @@ class WorkloadKind(ABC):
     """
 
     resource: Resource
+    strategy_of: Callable[[Manifest, int], Strategy]
+    held_by: Callable[[Manifest], str | None] = staticmethod(_paused)
     rolled: ClassVar[bool] = True
     makers: ClassVar[tuple[Resource, ...]] = ()
     pod_labels: ClassVar[tuple[str, ...]] = ()
@@ -211,9 +217,7 @@ class WorkloadKind(ABC):
 
     def held(self, manifest: Manifest) -> str | None:
         """Why its controller would not roll a change to all pods, as a clause with the way out; None if it would."""
-        return (
-            "has spec.paused set: kubectl rollout resume it first" if manifest["spec"].get("paused") else None
-        )
+        return self.held_by(manifest["spec"])
 
     def waits(self, manifest: Manifest) -> str | None:  # noqa: ARG002 - its controller goes on by itself
         """The part of its user's strategy that holds a roll under way, as a clause; None if it goes on by itself."""
@@ -235,9 +239,9 @@ class WorkloadKind(ABC):
         """Whether a pod that is not Ready keeps its controller from replacing any pod, that one too."""
         return bool(manifest["spec"].get("podManagementPolicy") == "OrderedReady")
 
-    @abstractmethod
     def strategy(self, manifest: Manifest, desired: int) -> Strategy:
         """How many pods come beside, and go before, the new ones of a roll."""
+        return self.strategy_of(manifest["spec"], desired)
 
     def trouble(self, manifest: Manifest, refusal: str) -> Trouble | None:
         """Why the API server takes no further pod: quota, policy or webhook; None if neither its events nor itself say so."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.cluster.api_json import trimmed
 from breakeven_operator.kinds import DEPLOYMENTS, PODS, RUN_LABEL
-from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
+from breakeven_operator.workloads.known import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe
 
 NOW = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)

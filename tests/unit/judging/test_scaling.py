@@ -24,7 +24,7 @@ from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.step import RolloutContext
-from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
+from breakeven_operator.workloads.known import DEPLOYMENT as KIND
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json

@@ -19,8 +19,7 @@ from breakeven_operator.packed import whole
 from breakeven_operator.plugin.examined import examined, prometheus_of
 from breakeven_operator.plugin.plugin_commands import completions, root
 from breakeven_operator.plugin.service_view import ServiceView
-from breakeven_operator.workloads.deployment import DeploymentKind
-from breakeven_operator.workloads.stateful_set import StatefulSetKind
+from breakeven_operator.workloads.known import DeploymentKind, StatefulSetKind
 
 _KUBECTL = """#!/bin/sh
 printf '%s\\n' "$*" >> "{folder}/asked"

@@ -30,7 +30,7 @@ from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.rolls.rollout import deadline_s, undo
 from breakeven_operator.rolls.under_way import rolls_stopped
 from breakeven_operator.step import RolloutContext, RolloutStep
-from breakeven_operator.workloads.deployment import DEPLOYMENT as KIND
+from breakeven_operator.workloads.known import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe
 from fakes.cases import a_case
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json

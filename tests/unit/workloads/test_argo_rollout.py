@@ -17,7 +17,7 @@ from breakeven_operator.resources.targetstatus import HistoryResult, Rollout, Ro
 from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.rolls.rollout import watch
 from breakeven_operator.step import RolloutContext, RolloutStep
-from breakeven_operator.workloads.argo_rollout import ARGO_ROLLOUT
+from breakeven_operator.workloads.known import ARGO_ROLLOUT
 from breakeven_operator.workloads.target import refuse_rolls
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import SERVICE, TARGET

@@ -13,7 +13,7 @@ from breakeven_operator.calibration.podcopy import NotCopyableError, check_alone
 from breakeven_operator.cluster.api_json import problem_of, read_object, trimmed
 from breakeven_operator.kinds import LEADER_WORKER_SETS
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
+from breakeven_operator.workloads.known import LEADER_WORKER_SET
 from breakeven_operator.workloads.target import refuse_rolls, refuse_target
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import SERVICE, TARGET

@@ -12,9 +12,13 @@ from breakeven_operator.cluster.api_json import UNREADABLE, problem_of, read_obj
 from breakeven_operator.cluster.observer import joined_targets
 from breakeven_operator.kinds import DEPLOYMENTS, INFERENCE_SERVICES, LEADER_WORKER_SETS, LLM_SERVICES, Ref
 from breakeven_operator.resources.speculativeservice import TargetReference
-from breakeven_operator.workloads.known import kind_of, made_of
-from breakeven_operator.workloads.kserve import INFERENCE_SERVICE, LLM_INFERENCE_SERVICE
-from breakeven_operator.workloads.owning_kind import OwningKind
+from breakeven_operator.workloads.known import (
+    INFERENCE_SERVICE,
+    LLM_INFERENCE_SERVICE,
+    OwningKind,
+    kind_of,
+    made_of,
+)
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import TARGET
 from fakes.played_kserve import as_inference_service, as_llm_inference_service, deployment_of

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from breakeven.serving.rolling import unshareable
+from breakeven_operator.workloads.known import STATEFUL_SET
 from breakeven_operator.workloads.object_facts import refusal_of
-from breakeven_operator.workloads.stateful_set import STATEFUL_SET
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import TARGET, as_stateful_set
 

@@ -11,9 +11,7 @@ from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.observing.fleet_query import SIBLINGS, siblings_of, with_siblings, workload_of
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
-from breakeven_operator.workloads.deployment import DEPLOYMENT
-from breakeven_operator.workloads.known import KINDS, kind_of, target_of
-from breakeven_operator.workloads.leader_worker_set import LEADER_WORKER_SET
+from breakeven_operator.workloads.known import DEPLOYMENT, KINDS, LEADER_WORKER_SET, kind_of, target_of
 from breakeven_operator.workloads.workload_kind import WorkloadKind
 from fakes.fleet_world import SERVICE
 from fakes.held_series import SeriesStore
