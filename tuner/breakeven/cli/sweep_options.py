@@ -244,8 +244,7 @@ def _workload_of(options: Mapping[str, Any]) -> SentWorkload:
     Raises:
         InputError: a file has wrong content; names line and column, never a prompt.
     """
-    from breakeven.load_driver.sampling import Sampling
-    from breakeven.load_driver.sent_workload import SentWorkload
+    from breakeven.load_driver.sent_workload import Sampling, SentWorkload
 
     named = [name for name in _TEXTS if options[name]]
     if len(named) > 1:
