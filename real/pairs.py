@@ -26,10 +26,10 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
 from breakeven.load_driver.design import SweepStep
-from breakeven.load_driver.lengths import EmpiricalLengths, LengthPair, LogNormalLengths, OutputLengths
+from breakeven.load_driver.lengths import EmpiricalLengths, LengthPair, LogNormalLengths
 from breakeven.load_driver.measuring import MeasuredWindow, Precision, Trial, measure
-from breakeven.load_driver.records import RequestRecord
-from breakeven.load_driver.sent_workload import ProsePrompts
+from breakeven.load_driver.sent_workload import OutputLengths, ProsePrompts
+from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.table import cells, written
 from localcluster.progress import Say

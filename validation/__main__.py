@@ -7,7 +7,7 @@ import time
 
 import click
 
-from breakeven.cli.tables import print_table
+from breakeven.cli.output import print_table
 from validation.checks import all_checks
 from validation.judged_engines import ENGINES
 from validation.law_door import LAWS

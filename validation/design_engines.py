@@ -15,8 +15,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.load_driver.measuring import MeasuredWindow, residual_lengths, send_offsets
 from breakeven.load_driver.next_point import Purchase
-from breakeven.load_driver.records import RequestRecord
-from breakeven.load_driver.window import summarise
+from breakeven.load_driver.window import RequestRecord, summarise
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.serving.counted_window import Window

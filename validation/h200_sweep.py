@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from breakeven.arm import Arm
-from breakeven.cli.tables import print_table
+from breakeven.cli.output import print_table
 from breakeven.fitting.profiles import fit_points
 from breakeven.readers.reading import read_file
 

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 import click
 import numpy as np
 
-from breakeven.cli.tables import print_table
+from breakeven.cli.output import print_table
 from validation.judged_engines import ENGINES, TWO_WORKLOADS, Half, JudgedEngine
 from validation.law_door import LAWS, NoLaw
 from validation.law_trials import DESIGNS, LawTrial, trial, trials

@@ -25,8 +25,8 @@ from breakeven.load_driver.dataset import Prompt
 from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
-from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.sent_workload import ProsePrompts
+from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode
 from fakes.lawful_engine import LawfulEngine, serving
 

@@ -18,8 +18,7 @@ from breakeven.load_driver.design import (
     planned_rates,
 )
 from breakeven.load_driver.measuring import residual_lengths, send_offsets
-from breakeven.load_driver.records import RequestRecord
-from breakeven.load_driver.window import mean_inflight, summarise
+from breakeven.load_driver.window import RequestRecord, mean_inflight, summarise
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.reasons import Reason
 from draws import draws

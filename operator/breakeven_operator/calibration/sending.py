@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, dataset_of
 from breakeven.load_driver.lengths import EmpiricalLengths, LengthDistribution, LengthPair, LogNormalLengths
-from breakeven.load_driver.sampling import Sampling
-from breakeven.load_driver.sent_workload import SentWorkload
+from breakeven.load_driver.sent_workload import Sampling, SentWorkload
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.cluster_reasons import ClusterReason

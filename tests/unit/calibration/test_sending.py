@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from breakeven.errors import InputError
-from breakeven.load_driver.sampling import Sampling
+from breakeven.load_driver.sent_workload import Sampling
 from breakeven_operator.calibration import files_read
 from breakeven_operator.calibration.sending import imposed, planned_workload
 from breakeven_operator.driver import PromptsError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings
+from breakeven.cli.output import bounds, figure, print_table, print_text, print_warnings
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from breakeven.load_driver.records import CUT_OFF, RequestRecord
-from breakeven.load_driver.window import mean_inflight, relative_error, summarise
+from breakeven.load_driver.window import CUT_OFF, RequestRecord, mean_inflight, relative_error, summarise
 
 
 def record(

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from breakeven.cli.output import echo_result, json_option
+from breakeven import phrases
+from breakeven.cli.output import bounds, echo_result, figure, json_option, print_table, print_warnings
 from breakeven.cli.parameters import InputFile, Number, Share, read_survival
 from breakeven.errors import InputError
 from breakeven.methods import LOOKUP_METHODS
-from breakeven.phrases import figure
 
 
 @click.command("acceptance", short_help="Convert between the acceptance numbers in circulation.")
@@ -207,8 +207,6 @@ _DRAFTED_ONLY = "the log counts drafts: steps in which nothing was found to draf
 
 
 def _print(result: Mapping[str, Any]) -> None:
-    from breakeven.cli.tables import bounds, figure, print_table, print_warnings
-
     shares = [figure(share) for share in result["survival"] or ()]
     rows = [
         (
@@ -286,7 +284,7 @@ def read_log(lines: Iterable[str], where: str, *, looked_up: bool = False) -> Lo
             length = length or _whole(one, at)
             if not one.is_of_length(length):
                 raise InputError(
-                    at, f"drafts of {figure(one.depth)} tokens, of {length:g} before", _ONE_LENGTH
+                    at, f"drafts of {phrases.figure(one.depth)} tokens, of {length:g} before", _ONE_LENGTH
                 )
         sums, first = sums or [0.0] * len(one.survival), first or number
         sums = [before + share * one.drafts for before, share in zip(sums, one.survival, strict=True)]
@@ -314,7 +312,7 @@ def _whole(one: LoggedAcceptance, at: str) -> float:
         share > _ROUNDED for share in one.survival[int(length) :]
     ):
         raise InputError(
-            at, f"drafts of {figure(depth)} tokens on average, with {longest} positions", _ONE_LENGTH
+            at, f"drafts of {phrases.figure(depth)} tokens on average, with {longest} positions", _ONE_LENGTH
         )
     return length
 

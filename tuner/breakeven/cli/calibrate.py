@@ -13,20 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.endpoint_options import access_options, endpoint_of, model_option
+from breakeven import phrases
 from breakeven.cli.output import (
     ARM,
     DEFAULT_CONFIDENCE,
     document,
     echo_result,
+    figure,
     json_option,
+    print_table,
     write_atomically,
 )
 from breakeven.cli.parameters import Number, OutputFile, read_loads
-from breakeven.cli.sweep_options import engines_of, guessed_lone_s, sweep_of, workload_options
+from breakeven.cli.sweep_options import (
+    access_options,
+    endpoint_of,
+    engines_of,
+    guessed_lone_s,
+    model_option,
+    sweep_of,
+    workload_options,
+)
 from breakeven.errors import InputError
 from breakeven.intake import file_text
-from breakeven.phrases import figure
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -179,8 +188,8 @@ def command(**options: Any) -> None:
         )
         return
     for one in speedups:
-        bounds = " to ".join(map(figure, one.interval)) if one.interval else "bounds not known yet"
-        what = f"{figure(one.ratio)} times as fast as no speculation ({bounds})"
+        bounds = " to ".join(map(phrases.figure, one.interval)) if one.interval else "bounds not known yet"
+        what = f"{phrases.figure(one.ratio)} times as fast as no speculation ({bounds})"
         click.echo(f"{one.arm} at {one.load}: {what}, measured side by side in {one.pairs} pairs")
     click.echo(
         f"{file.path}: {len(run.points)} points of {', '.join(map(str, sweep.arms))}; {finished.reason}"
@@ -257,8 +266,6 @@ class SweepRun:
 
     def show_plan(self) -> None:
         """Print the loads that would be measured. The model is unknown before a start, so all points of the file count."""
-        from breakeven.cli.tables import figure, print_table
-
         self._constant = self._settings()
         self._take_over(self.file.points())
         steps = self.sweep.steps(self.points, guessed_lone_s(self.sweep.workload.output_tokens))
@@ -349,7 +356,7 @@ class SweepRun:
 
 def _line(point: Point) -> str:
     """One point as a line under the header; reasons against the point stand behind a `!`."""
-    load = f"{point.load.clients} closed" if point.closed else f"{figure(point.load.value)} rps"
+    load = f"{point.load.clients} closed" if point.closed else f"{phrases.figure(point.load.value)} rps"
     tpot_ms = f"{point.tpot_mean_s * 1e3:.2f}" if point.tpot_mean_s is not None else ""
     step = f"{point.tokens_per_step:.2f}" if point.tokens_per_step is not None else "-"
     inflight, ttft_s = (

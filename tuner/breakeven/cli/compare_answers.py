@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.endpoint_options import access_options, endpoint_of, model_option, url_option
-from breakeven.cli.output import echo_result, json_option, write_atomically
+from breakeven.cli.output import document, echo_result, json_option, write_atomically
 from breakeven.cli.parameters import InputFile, Number, OutputFile
+from breakeven.cli.sweep_options import access_options, endpoint_of, model_option
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 _SHOWN_TOKENS = 24
 _LARGEST_FILE = 64 * 2**20
+_FIELDS = (
+    "arm word sentence answers tokens near_ties differing flawed places equal compared first_difference widest_gap p_value "
+    "share_upper"
+)
 
 
 @click.command("answers", short_help="Does an arm answer as no speculation does.")
-@url_option
+@click.option("--url", required=True, help="The engine, http://host:port.")
 @click.argument("files", nargs=-1, type=InputFile(), metavar="[NONE ARM...]")
 @click.option("--arm", help="Asks: the arm that the engine runs, none or such as eagle3/3.")
 @click.option(
@@ -96,30 +100,19 @@ def command(
     if differences is not None:
         write_atomically(differences, json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
     if as_json:
-        echo_result({"arms": [_document(found) for found in judged]})
+        echo_result(
+            {
+                "arms": [
+                    document(
+                        {"": _FIELDS}, one, sentence=str(one), places=[str(place) for place in one.places]
+                    )
+                    for one in judged
+                ]
+            }
+        )
         return
     for found in judged:
         click.echo(f"{found.arm:<14} {found.word:<17} {found}")
-
-
-def _document(found: GateFinding) -> dict[str, Any]:
-    return {
-        "arm": found.arm,
-        "word": str(found.word),
-        "sentence": str(found),
-        "answers": found.answers,
-        "tokens": found.tokens,
-        "near_ties": found.near_ties,
-        "differing": found.differing,
-        "flawed": found.flawed,
-        "places": [str(place) for place in found.places],
-        "equal": found.equal,
-        "compared": found.compared,
-        "first_difference": found.first_difference,
-        "widest_gap": found.widest_gap,
-        "p_value": found.p_value,
-        "share_upper": found.share_upper,
-    }
 
 
 def _read(file: Path) -> AnswerSet:
@@ -162,16 +155,8 @@ async def _judge(
                     begin = max(0, (place.position or 0) - _SHOWN_TOKENS)
                     cut = [one.token_ids[begin : begin + 2 * _SHOWN_TOKENS] if one else () for one in pair]
                     arm_text, none_text = [await client.text_of(ids) for ids in cut]
-                    shown.append(
-                        {
-                            "arm": finding.arm,
-                            "prompt": place.prompt,
-                            "batched": place.batched,
-                            "position": place.position,
-                            "arm_text": arm_text,
-                            "none_text": none_text,
-                        }
-                    )
+                    texts_there = {"arm_text": arm_text, "none_text": none_text}
+                    shown.append({"arm": finding.arm, **place._asdict(), **texts_there})
         return found, shown
 
 

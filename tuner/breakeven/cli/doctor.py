@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
+from breakeven.cli.output import DEFAULT_CONFIDENCE, document, echo_result, json_option
 from breakeven.cli.parameters import InputFile, MeasuredDrafts, Number, read_draft_length
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
 from breakeven.cli.prometheus_options import (
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from breakeven.serving.diagnosis import Diagnosis
     from breakeven.serving.model_watch import ModelSnapshot
     from breakeven.serving.promql import Matcher
+
+FIELDS = {
+    "": "pays sentence speedup speedup_ci confidence requests rps tokens_per_step findings",
+}
+"""Fields of `--json`."""
 
 
 @click.command("doctor", short_help="Does speculation pay right now, and if not, why.")
@@ -103,17 +108,13 @@ def command(
     diagnosis = diagnose(snapshot, profile, arm, asked)
     if as_json:
         echo_result(
-            {
-                "pays": diagnosis.pays,
-                "sentence": diagnosis.sentence,
-                "speedup": diagnosis.speedup,
-                "speedup_ci": diagnosis.speedup_ci,
-                "confidence": profile.confidence if profile else DEFAULT_CONFIDENCE,
-                "requests": snapshot.window.requests,
-                "rps": snapshot.window.rps if snapshot.pods else None,
-                "tokens_per_step": snapshot.window.tokens_per_step,
-                "findings": diagnosis.findings,
-            }
+            document(
+                FIELDS,
+                diagnosis,
+                snapshot.window,
+                confidence=profile.confidence if profile else DEFAULT_CONFIDENCE,
+                rps=snapshot.window.rps if snapshot.pods else None,
+            )
         )
     else:
         _print(diagnosis)

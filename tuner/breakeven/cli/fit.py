@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from breakeven.arm import Arm
-from breakeven.cli.output import confidence_option, document, echo_result, json_option, write_atomically
+from breakeven.cli.output import (
+    bounds,
+    confidence_option,
+    document,
+    echo_result,
+    figure,
+    json_option,
+    percent,
+    print_table,
+    print_text,
+    print_warnings,
+    within,
+    write_atomically,
+)
 from breakeven.cli.parameters import InputFile, OutputFile, files_in, read_lengths_or_schedules
-from breakeven.cli.profile_options import arm_of
+from breakeven.cli.profile_options import arm_of, compared
 from breakeven.errors import ForeignFileError, InputError, NotIdentifiedError
-from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
+from breakeven.tiers import Drafts
 
 if TYPE_CHECKING:
     from breakeven.points.point import Origin, Point
     from breakeven.profile import Profile
+
+_T = TypeVar("_T")
 
 
 def read_points(
@@ -37,10 +52,11 @@ def read_points(
     arms = _arms(files, methods, lengths)
     read: list[Point] = []
     foreign: list[ForeignFileError] = []
-    for ran, file in ((arms.get(given), file) for given in files for file in files_in(given)):
+    for (arm, schedule), file in (
+        (arms.get(given, (None, None)), file) for given in files for file in files_in(given)
+    ):
         # A folder of results also holds logs, summaries and configurations, and runs without a single answer.
-        found = read_file(file, ran.arm if ran else None, foreign)
-        schedule = None if ran is None or ran.schedule is None else str(ran.schedule)
+        found = read_file(file, arm, foreign)
         # The rows of a table say themselves which arm they are of.
         read += (
             one if schedule is None or one.origin.line else replace(one, schedule=schedule) for one in found
@@ -83,38 +99,33 @@ def _said(
             yield f"{tool}: keys without a known meaning, not used: {', '.join(keys)[:300]}"
 
 
-class _Ran(NamedTuple):
-    """The arm that ran, for a file that does not name it."""
-
-    arm: Arm
-    schedule: Schedule | AdaptiveDrafts | None
-
-
-def _arms(files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[Drafts, ...]) -> dict[Path, _Ran]:
-    """Pair methods and draft lengths with the files that do not name their arm."""
+def _arms(
+    files: tuple[Path, ...], methods: tuple[str, ...], lengths: tuple[Drafts, ...]
+) -> dict[Path, tuple[Arm, str | None]]:
+    """Arm, and schedule if it has one, of each file that does not name its arm."""
     if not methods:
         if lengths:
             raise click.UsageError("--k without --method")
         return {}
     silent = [file for file in files if file.suffix.lower() != ".csv"]
     wanted = max(len(silent), 1)
-    if len(methods) not in (1, wanted):
-        raise click.UsageError(
-            f"--method given {len(methods)} times; expected once, or once for each JSON file ({wanted})"
-        )
-    all_methods = methods * wanted if len(methods) == 1 else methods
+    all_methods = _each("--method", methods, wanted)
     if not lengths and set(all_methods) == {"none"}:
         lengths = (0,)
-    if len(lengths) not in (1, wanted):
-        raise click.UsageError(
-            f"--k given {len(lengths)} times; expected once, or once for each JSON file ({wanted})"
-        )
-    all_lengths = lengths * wanted if len(lengths) == 1 else lengths
     arms = (
-        _Ran(arm_of(method, k), None if isinstance(k, int) else k)
-        for method, k in zip(all_methods, all_lengths, strict=True)
+        (arm_of(method, k), None if isinstance(k, int) else str(k))
+        for method, k in zip(all_methods, _each("--k", lengths, wanted), strict=True)
     )
     return dict(zip(silent, arms, strict=False))
+
+
+def _each(option: str, given: tuple[_T, ...], wanted: int) -> tuple[_T, ...]:
+    """A value of the option for each file: one for all of them if it was given once."""
+    if len(given) not in (1, wanted):
+        raise click.UsageError(
+            f"{option} given {len(given)} times; expected once, or once for each JSON file ({wanted})"
+        )
+    return given * wanted if len(given) == 1 else given
 
 
 FIELDS = {
@@ -256,22 +267,12 @@ def _file_part(value: str) -> str:
 
 def _shown(profile: Profile) -> dict[str, Any]:
     """The profile as `--json` shows it: C1 and C2 of all arms at one set of lengths, which its first warning names."""
-    from breakeven.profile import Conditions
-    from breakeven.profile.operating_conditions import compared_text
-
-    lengths = compared_text(profile.arms, Conditions())
-    first = [f"all arms at {lengths}"] if lengths else []
-    shown = replace(profile, warnings=(*first, *profile.warnings))
-    return document(FIELDS, shown)
+    return document(FIELDS, replace(profile, warnings=(*compared(profile), *profile.warnings)))
 
 
 def _show(profile: Profile, *, verbose: bool) -> None:
-    from breakeven.cli.tables import bounds, figure, percent, print_table, print_text, print_warnings, within
-    from breakeven.profile import Conditions
-    from breakeven.profile.operating_conditions import compared_text
-
-    if lengths := compared_text(profile.arms, Conditions()):
-        print_text(f"all arms at {lengths}")
+    for text in compared(profile):
+        print_text(text)
     print_table(
         ("arm", "C1 s", "C2 ms/req", "saturation rps", "points", "worst", "LOO"),
         [

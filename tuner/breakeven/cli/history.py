@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from breakeven.arm import Arm
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option, several, write_atomically
+from breakeven.cli.output import (
+    DEFAULT_CONFIDENCE,
+    bounds,
+    echo_result,
+    figure,
+    json_option,
+    print_table,
+    print_text,
+    print_warnings,
+    write_atomically,
+)
 from breakeven.cli.parameters import Number, OutputFile
 from breakeven.cli.prometheus_options import (
     AskedPrometheus,
@@ -29,9 +39,6 @@ if TYPE_CHECKING:
     from breakeven.serving.promql import Matcher
 
 
-# Options of a question about a workload's past at a Prometheus, and the reading of it with a progress bar.
-
-
 _UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LONGEST_S = 400 * 86400
 _MOST_WINDOWS = 20_000
@@ -47,33 +54,6 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     if not 0 < seconds <= _LONGEST_S:
         raise click.BadParameter(f"{text!r} is no span; expected such as 14d, 36h or 90m, at most 400d")
     return seconds
-
-
-_past_options = several(
-    prometheus_options,
-    click.option(
-        "--since",
-        "since_s",
-        default="14d",
-        show_default=True,
-        callback=_seconds,
-        metavar="SPAN",
-        help="How far back to look: m, h, d or w behind a number.",
-    ),
-    click.option("--deployment", metavar="NS/NAME", help="Only pods of this Deployment or StatefulSet."),
-    series_options(timeout_s=30.0),
-    click.option(
-        "--method",
-        help="Name of the method (or drafter) that ran, where no series says it: vLLM's counters do not.",
-    ),
-    click.option(
-        "--window-seconds",
-        type=click.IntRange(120, 21600),
-        default=600,
-        show_default=True,
-        help="Length of a window of the past; at least four scrapes.",
-    ),
-)
 
 
 def _read_past(options: dict[str, Any]) -> KnownPast:
@@ -137,28 +117,44 @@ def _checked(method: str | None) -> str | None:
 _SHOWN = 4
 _LONGEST_NAME = 120
 
-_others_options = several(
-    click.option(
-        "--arm",
-        "asked",
-        multiple=True,
-        metavar="METHOD/K",
-        help="Arm that might be calibrated; may be given several times.  [default: eagle3/3, mtp/2, ngram/3]",
-    ),
-    click.option(
-        "--parameters-b", type=Number(1e-3, 1e5), help="Parameters of the model, in thousands of millions."
-    ),
-    click.option(
-        "--experts/--dense", default=None, help="Whether the model is a mixture of experts, or dense."
-    ),
-    click.option("--gpu", metavar="PRODUCT", help="GPU product, such as H100."),
-    click.option("--quantisation", metavar="WORD", help="Of the weights, such as bf16, fp8 or awq."),
-)
-
 
 @click.command("history", short_help="A workload's past at Prometheus as a points file.")
-@_past_options
-@_others_options
+@prometheus_options
+@click.option(
+    "--since",
+    "since_s",
+    default="14d",
+    show_default=True,
+    callback=_seconds,
+    metavar="SPAN",
+    help="How far back to look: m, h, d or w behind a number.",
+)
+@click.option("--deployment", metavar="NS/NAME", help="Only pods of this Deployment or StatefulSet.")
+@series_options(timeout_s=30.0)
+@click.option(
+    "--method",
+    help="Name of the method (or drafter) that ran, where no series says it: vLLM's counters do not.",
+)
+@click.option(
+    "--window-seconds",
+    type=click.IntRange(120, 21600),
+    default=600,
+    show_default=True,
+    help="Length of a window of the past; at least four scrapes.",
+)
+@click.option(
+    "--arm",
+    "asked",
+    multiple=True,
+    metavar="METHOD/K",
+    help="Arm that might be calibrated; may be given several times.  [default: eagle3/3, mtp/2, ngram/3]",
+)
+@click.option(
+    "--parameters-b", type=Number(1e-3, 1e5), help="Parameters of the model, in thousands of millions."
+)
+@click.option("--experts/--dense", default=None, help="Whether the model is a mixture of experts, or dense.")
+@click.option("--gpu", metavar="PRODUCT", help="GPU product, such as H100.")
+@click.option("--quantisation", metavar="WORD", help="Of the weights, such as bf16, fp8 or awq.")
 @click.option("-o", "--output", metavar="POINTS.csv", type=OutputFile(), help="Points file to write.")
 @json_option
 def command(output: Path | None, *, as_json: bool, **options: Any) -> None:
@@ -247,7 +243,6 @@ def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
 
 
 def _print(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | None) -> None:
-    from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings
     from breakeven.past.steady import WORDS
     from breakeven.past.unknowns import named
 
@@ -304,7 +299,6 @@ def _others_document(one: OthersMeasured) -> dict[str, Any]:
 
 def _print_others(others: tuple[OthersMeasured, ...]) -> None:
     """Print what others measured of arms that never ran."""
-    from breakeven.cli.tables import figure, print_table, print_text
     from breakeven.past.others_measured import FROM_PRIOR
 
     if not others:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import DEFAULT_CONFIDENCE, echo_result, json_option
+from breakeven.cli.output import DEFAULT_CONFIDENCE, document, echo_result, json_option
 from breakeven.cli.parameters import InputFile
 from breakeven.errors import BreakevenError, InputError
 
@@ -112,12 +112,10 @@ def _examined(manifest: Path, container: str | None) -> tuple[list[Examination],
 
     found: list[Examination] = []
     passed: list[PassedOver] = []
-    documents = [
-        (f"{manifest}:document {number}", document) for number, document in enumerate(_documents(manifest), 1)
-    ]
+    documents = [(f"{manifest}:document {number}", one) for number, one in enumerate(_documents(manifest), 1)]
     beside = neighbours(documents)
-    for where, document in documents:
-        for template in pod_templates(document, where):
+    for where, one in documents:
+        for template in pod_templates(one, where):
             results = (
                 [template] if isinstance(template, PassedOver) else examinations(template, container, beside)
             )
@@ -230,25 +228,18 @@ def _refuse(
             raise BreakevenError(f"{manifest}: vLLM {does} {_named(named)} (see above)")
 
 
+FIELDS = {
+    "": "deployment container ok opt_in drain warnings notes kind engine?",
+    "opt_in.": "ok refusal add remove",
+    "drain.": "ok pre_stop_s shutdown_timeout_s termination_grace_period_s problems",
+}
+"""Fields of a deployment of `--json`."""
+
+
 def _document(found: Examination, verdict: EngineVerdict | None) -> dict[str, Any]:
-    opt_in, drain = found.opt_in, found.drain
-    document: dict[str, Any] = {
-        "deployment": found.template.name,
-        "container": found.container,
-        "ok": found.ok,
-        "opt_in": {"ok": opt_in.ok, "refusal": opt_in.refusal, "add": opt_in.add, "remove": opt_in.remove},
-        "drain": {
-            "ok": drain.ok,
-            "pre_stop_s": drain.pre_stop_s,
-            "shutdown_timeout_s": drain.shutdown_timeout_s,
-            "termination_grace_period_s": drain.grace_s,
-            "problems": drain.problems,
-        },
-        "warnings": found.warnings,
-        "notes": found.notes,
-        "kind": found.template.kind,
-    }
-    return document if verdict is None else document | {"engine": verdict}
+    drain = document(FIELDS, found.drain, place="drain.", termination_grace_period_s=found.drain.grace_s)
+    of_pods = {"deployment": found.template.name, "kind": found.template.kind}
+    return document(FIELDS, found, **of_pods, drain=drain, engine=verdict)
 
 
 def _print(found: Examination, verdict: EngineVerdict | None) -> None:

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.cli.output import ARM, confidence_option, document, echo_result, json_option
+from breakeven.cli.output import (
+    ARM,
+    bounds,
+    confidence_option,
+    document,
+    echo_result,
+    figure,
+    json_option,
+    print_table,
+    print_text,
+    print_warnings,
+)
 from breakeven.cli.parameters import Number, read_draft_lengths, read_survival
 from breakeven.cli.profile_options import (
     arm_of,
@@ -24,7 +35,6 @@ from breakeven.cli.profile_options import (
     read_profile,
     steps_option,
 )
-from breakeven.cli.tables import bounds, figure, print_table, print_text, print_warnings
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.phrases import ranges_text, ratio_text, spoken

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import confidence_option, document, echo_result, json_option
+from breakeven.cli.output import bounds, confidence_option, document, echo_result, figure, json_option
 from breakeven.cli.parameters import MeasuredDrafts, Number, read_draft_length
 from breakeven.cli.profile_options import (
     arm_in,
@@ -90,7 +90,6 @@ def command(
       breakeven predict chat.json --method eagle3 --k 3 --rps 4
       breakeven predict chat.json --method eagle3 --k 5 --concurrency 16 --tokens-per-step 2.6
     """
-    from breakeven.cli.tables import figure
     from breakeven.planning.evaluation import extrapolated
     from breakeven.planning.what_it_takes import would_pay
     from breakeven.profile import Conditions
@@ -142,8 +141,6 @@ def _tokens_per_step(arm: Arm, given: float | None, alpha: float | None) -> floa
 
 
 def _print(found: Prediction, where: str, quantile: float | None, *, doubtful: bool) -> None:
-    from breakeven.cli.tables import bounds, figure
-
     what = "latency" if quantile is None else f"latency quantile {quantile:g}"
     click.echo(f"{found.arm} at {where}: {what} {bounds(found.latency_s, found.latency_ci_s)} s")
     parts = ""

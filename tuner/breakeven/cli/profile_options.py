@@ -103,6 +103,15 @@ def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profi
     return with_usable_rows(Profile.from_json(text, str(path)), str(path))
 
 
+def compared(profile: Profile, wanted: Conditions | None = None) -> list[str]:
+    """A sentence that names the lengths at which all arms are compared; none if no arm was measured at others."""
+    from breakeven.profile import Conditions
+    from breakeven.profile.operating_conditions import compared_text
+
+    lengths = compared_text(profile.arms, wanted or Conditions())
+    return [f"all arms at {lengths}"] if lengths else []
+
+
 def arm_of(method: str, k: Drafts | None, candidate: str | None = None) -> Arm:
     """Make an arm of options; a draft length that does not fit the method is wrong usage."""
     varied = isinstance(k, Schedule | AdaptiveDrafts)

@@ -124,7 +124,7 @@ class AskedPrometheus(NamedTuple):
         if password is not None:
             pair = f"{given['basic_user']}:{password}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-        tenant = _from_environment("--tenant-env", given["tenant_env"]) or given["tenant"]
+        tenant = from_environment("--tenant-env", given["tenant_env"]) or given["tenant"]
         if tenant is not None:
             headers[_header_name(given["tenant_header"])] = _one_line("--tenant", tenant)
         try:
@@ -202,16 +202,19 @@ def _secret(given: Mapping[str, Any], name: str) -> str | None:
         raise InputError(f"{option}-env", f"given beside {option}-file", "one of the two")
     if file is not None:
         return _one_line(f"{option}-file {file}", _content(file).decode("utf-8", "replace").strip())
-    value = _from_environment(f"{option}-env", variable)
+    value = from_environment(f"{option}-env", variable)
     return _one_line(f"{option}-env {variable}", value) if value is not None else None
 
 
-def _from_environment(option: str, variable: str | None) -> str | None:
+def from_environment(
+    option: str, variable: str | None, expected: str = "a value in that variable"
+) -> str | None:
+    """The value of the variable that an option names; None if it names none, a refused input if it is not set."""
     if variable is None:
         return None
     value = os.environ.get(variable)
     if not value:
-        raise InputError(f"{option} {variable}", "not set or empty", "a value in that variable")
+        raise InputError(f"{option} {variable}", "not set or empty", expected)
     return value
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import echo_result, json_option
+from breakeven.cli.output import echo_result, figure, json_option, print_table, print_warnings
 from breakeven.cli.parameters import InputFile, Number, read_draft_lengths
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
 
@@ -154,8 +154,6 @@ def _result(
 
 
 def _print(result: Mapping[str, Any]) -> None:
-    from breakeven.cli.tables import figure, print_table, print_warnings
-
     rows = [
         (f"{low}-{high}", str(k), figure(result["tokens_per_step"][str(k)]), figure(1000.0 * tpot))
         for (low, high, k), tpot in zip(

@@ -10,8 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import confidence_option, document, echo_result, json_option, several
+from breakeven.cli.output import (
+    confidence_option,
+    document,
+    echo_result,
+    figure,
+    json_option,
+    percent,
+    print_table,
+    print_text,
+    print_warnings,
+    several,
+)
 from breakeven.cli.parameters import Number
+from breakeven.cli.profile_options import compared, read_profile
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
@@ -142,12 +154,9 @@ def command(confidence: float, as_json: bool, policies: tuple[str, ...], **given
 def _notes(study: Study, trace: Trace, *, decided: bool) -> list[str]:
     """Notes about requests that the replay left out, and objectives that decisions ignored."""
     from breakeven.planning.wording import unmeasured_texts
-    from breakeven.profile import Conditions
-    from breakeven.profile.operating_conditions import compared_text
     from breakeven_sim.replay.traces import RateTrace
 
-    lengths = compared_text(study.profile.arms, Conditions())
-    notes = [f"all arms at {lengths}"] if lengths else []
+    notes = compared(study.profile)
     if study.left_out:
         notes.append(f"{study.left_out} of {len(trace)} requests are longer than the KV pool and left out")
     slo = study.policy.slo
@@ -211,8 +220,6 @@ def _progress(count: int, *, hidden: bool) -> Iterator[Any]:
 
 
 def _print(rows: Sequence[Mapping[str, Any]], study: Study, notes: Sequence[str]) -> None:
-    from breakeven.cli.tables import figure, percent, print_table, print_text, print_warnings
-
     header = (
         "policy",
         "requests",
@@ -322,8 +329,6 @@ def _cost_arms(given: dict[str, Any]) -> CostArms:
 
 
 def _profile(path: Path, confidence: float | None) -> Profile:
-    from breakeven.cli.profile_options import read_profile
-
     profile = read_profile(path, confidence or 0.9)
     return profile if confidence is None else replace(profile, confidence=confidence)
 

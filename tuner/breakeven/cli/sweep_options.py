@@ -1,4 +1,4 @@
-"""Options of `breakeven calibrate` about its requests (lengths, text, sampling, shared prefix), and the sweep that its options ask for."""
+"""Options of requests to engines: which engine, and of `breakeven calibrate` lengths, text, sampling, shared prefix, and the sweep."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import click
 
 from breakeven.cli.output import several
 from breakeven.cli.parameters import InputFile, Number, length_or_schedule
+from breakeven.cli.prometheus_options import from_environment
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
+    from breakeven.load_driver.client import Endpoint
     from breakeven.load_driver.dataset import Dataset
     from breakeven.load_driver.design import SweepSettings
     from breakeven.load_driver.lengths import LengthDistribution
@@ -25,6 +27,13 @@ _MOST_LOADS = 12
 _GUESSED_STEP_S = 0.01  # 7 ms on an H100 with 8 billion parameters, four times as much with 70
 _TEXTS = ("dataset", "prompts", "random_tokens")
 _NAMED = "expected each arm once, such as none=http://localhost:8000 or eagle3/3=http://localhost:8001"
+model_option = click.option("--model", help="Served model name.  [default: the engine's first]")
+access_options = several(
+    click.option(
+        "--api-key-env", metavar="NAME", help="Environment variable that holds the engine's API key."
+    ),
+    click.option("--ca", type=InputFile(), help="CA certificate for https."),
+)
 workload_options = several(
     click.option(
         "--prompt-tokens",
@@ -108,6 +117,21 @@ workload_options = several(
         help="The engine's own seed, sent with every request.",
     ),
 )
+
+
+def endpoint_of(options: Mapping[str, Any], url: str) -> Endpoint:
+    """The engine at an address, with the model and the access that the options name.
+
+    Raises:
+        click.UsageError: its address is none.
+        InputError: the variable with the key is not set.
+    """
+    from breakeven.load_driver.client import Endpoint
+
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"{url or 'no address'}: expected http://host:port or https://host:port")
+    key = from_environment("--api-key-env", options["api_key_env"], "the engine's API key in that variable")
+    return Endpoint(url, options["model"], key, options["ca"])
 
 
 class MeasuredEngine(NamedTuple):
@@ -220,8 +244,7 @@ def _workload_of(options: Mapping[str, Any]) -> SentWorkload:
     Raises:
         InputError: a file has wrong content; names line and column, never a prompt.
     """
-    from breakeven.load_driver.sampling import Sampling
-    from breakeven.load_driver.sent_workload import SentWorkload
+    from breakeven.load_driver.sent_workload import Sampling, SentWorkload
 
     named = [name for name in _TEXTS if options[name]]
     if len(named) > 1:

@@ -3,10 +3,8 @@
     sent_workload  prompt and output length of each request                          pure
     lengths    distributions of prompt and output lengths                            pure
     dataset    the user's own requests, read from a file
-    sampling   the sampling fields of a request                                      pure
-    records    times and counts of one request                                       pure
     counters   /metrics pages -> tokens per step, acceptance, preemptions            pure
-    window     records of a steady window -> means, quantiles, in-flight, precision  pure
+    window     records of requests -> means, quantiles, in-flight, precision         pure
     design     which load to measure next, and when to stop                          pure
     question   the decision behind a calibration, and the arms that may win it       pure
     beliefs    joint belief about the laws of several arms                           pure

@@ -16,8 +16,8 @@ import aiohttp
 
 from breakeven.errors import BreakevenError
 from breakeven.load_driver.dataset import Chat, Prompt
-from breakeven.load_driver.records import CUT_OFF, RequestRecord
-from breakeven.load_driver.sampling import Sampling
+from breakeven.load_driver.sent_workload import Sampling
+from breakeven.load_driver.window import CUT_OFF, RequestRecord
 
 # The last event has the usage; the limit leaves room for the longest text piece in front of it.
 _TAIL_BYTES = 8192

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from statistics import NormalDist
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, TypeAlias
 
 from breakeven.errors import InputError
 from breakeven.intake import file_text
@@ -40,27 +40,6 @@ class LengthPair(NamedTuple):
 
     prompt_tokens: int
     output_tokens: int
-
-
-class OutputLengths(Protocol):
-    """Lengths of requests; the same index always gives the same pair."""
-
-    def pair(self, index: int) -> LengthPair:
-        """Lengths of request number `index`."""
-        ...
-
-    def outputs(self) -> Sequence[int]:
-        """Output lengths that represent all requests, each as often as it occurs."""
-        ...
-
-
-class LengthDistribution(OutputLengths, Protocol):
-    """A joint distribution of prompt and output lengths."""
-
-    @property
-    def mean_prompt_tokens(self) -> float:
-        """Mean of the prompts' lengths."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +127,10 @@ class EmpiricalLengths:
 
     def _at(self, quantile: float) -> LengthPair:
         return self.pairs[min(bisect_right(self._ends, quantile * self._ends[-1]), len(self.pairs) - 1)]
+
+
+LengthDistribution: TypeAlias = LogNormalLengths | EmpiricalLengths
+"""A joint distribution of prompt and output lengths; the same index always gives the same pair."""
 
 
 def read_lengths(path: Path, seed: int) -> EmpiricalLengths:

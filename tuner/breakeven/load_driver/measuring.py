@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -29,10 +29,8 @@ from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import EngineCounters, between, read_counters
 from breakeven.load_driver.design import SweepStep
-from breakeven.load_driver.lengths import OutputLengths
-from breakeven.load_driver.records import CUT_OFF, RequestRecord
-from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, Prompts
-from breakeven.load_driver.window import WindowStatistics, relative_error, summarise
+from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, OutputLengths, Prompts
+from breakeven.load_driver.window import CUT_OFF, RequestRecord, WindowStatistics, relative_error, summarise
 from breakeven.points.point import COLUMNS, ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import (
     FEWEST_GENERATIONS,
@@ -50,6 +48,12 @@ from breakeven.serving.growths import EngineLimits
 
 _CHECK_S = 0.5  # between looks at a running window
 _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges
+# Figures with the names of a points file's columns.
+_OF_CLIENTS = (
+    "requests", "failed", "tokens_per_second", "prompt_tokens", "output_tokens", "output_tokens_sq", "send_lag_p99_s",
+    "relative_error",
+)  # fmt: skip
+_OF_ENGINE = ("tokens_per_step", "drafts", "preemptions", "prefix_hit_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,86 +73,6 @@ class Precision:
     min_window_s: float = 5.0
     least_requests: int = 5
     tail_s: float = 300.0
-
-
-@dataclass
-class _Traffic:
-    """The requests of one measurement: sends them, keeps their records in order and the open ones."""
-
-    client: EngineClient
-    prompts: Prompts
-    answers: OutputLengths
-    first_prompt: int
-    records: list[RequestRecord] = field(default_factory=list)
-    staggered: int = 0
-    open: dict[asyncio.Task[None], RequestRecord] = field(default_factory=dict)
-    failures: int = 0
-
-    def send(self, scheduled_s: float, output_tokens: int | None = None) -> asyncio.Task[None]:
-        record = RequestRecord(scheduled_s=scheduled_s, sent_s=time.monotonic())
-        # The first population has prompts of its own: it differs between arms, and later requests are to have the same prompts.
-        self.staggered += output_tokens is not None
-        place = len(self.records) - self.staggered if output_tokens is None else -self.staggered
-        number = self.first_prompt + place % PROMPTS_PER_POINT
-        prompt, length = self.prompts.prompt(number), output_tokens or self.answers.pair(number).output_tokens
-        self.records.append(record)
-        task = asyncio.create_task(self.client.complete(prompt, length, record))
-        self.open[task] = record
-        task.add_done_callback(self._over)
-        return task
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        record = self.open.pop(task)
-        self.failures += record.error not in {None, CUT_OFF}
-
-    @property
-    def failing(self) -> bool:
-        """Whether so many requests fail that a longer window would only add failures."""
-        return self.failures > max(3, 0.2 * (len(self.records) - len(self.open)))
-
-
-async def _open_loop(traffic: _Traffic, step: SweepStep, seed: int) -> None:
-    """Send at the load's times for ever; what is late is sent at once and shows as lag."""
-    start_s = time.monotonic()
-    for length in residual_lengths(round(step.inflight or 0), traffic.answers.outputs()):
-        traffic.send(start_s, length)
-    for offset_s in send_offsets(step.load, seed, step.warmup_s + step.window_s):
-        await asyncio.sleep(start_s + offset_s - time.monotonic())
-        traffic.send(start_s + offset_s)
-
-
-async def _closed_loop(traffic: _Traffic, clients: int) -> None:
-    """Keep `clients` requests in flight for ever; the first of each client has a staggered length."""
-
-    async def client(first_tokens: int) -> None:
-        await traffic.send(time.monotonic(), first_tokens)
-        while True:
-            failures = traffic.failures
-            await traffic.send(time.monotonic())
-            # An engine that refuses at once must not be asked in a tight loop.
-            await asyncio.sleep(0.1 if traffic.failures > failures else 0)
-
-    async with asyncio.TaskGroup() as group:
-        for length in residual_lengths(clients, traffic.answers.outputs()):
-            group.create_task(client(length))
-
-
-@asynccontextmanager
-async def _under_load(traffic: _Traffic, step: SweepStep, seed: int) -> AsyncIterator[asyncio.Task[None]]:
-    """Hold the step's load on the engine while the body runs; yields the sender; afterwards nothing of it is left."""
-    clients = step.load.clients
-    sending = _open_loop(traffic, step, seed) if clients is None else _closed_loop(traffic, clients)
-    sender = asyncio.create_task(sending)
-    try:
-        yield sender
-    finally:
-        # Not awaited one by one: cancelling the sender first and waiting would let the engine empty meanwhile.
-        leftover = [sender, *traffic.open]
-        for task in leftover:
-            task.cancel()
-        ends = await asyncio.gather(*leftover, return_exceptions=True)
-    if isinstance(ends[0], Exception):
-        raise ends[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,30 +99,23 @@ async def measure(
     Raises:
         EngineError: no request at all was answered; the first error is named.
     """
-    traffic = _Traffic(client, trial.prompts, trial.answers, first_prompt=step.number * PROMPTS_PER_POINT)
-    begun_s = time.monotonic()
-
-    def report() -> None:
-        if on_progress is not None:
-            on_progress(time.monotonic() - begun_s)
-
-    phases = _Phases(traffic, step, trial.precision, report)
-    async with _under_load(traffic, step, seed) as sender:
-        await phases.warm_up()
+    run = _Drive(client, trial, step, on_progress)
+    async with run.under_load(seed) as sender:
+        await run.warm_up()
         start_s, unix_s = time.monotonic(), time.time()
-        overloaded = await phases.window()
+        overloaded = await run.window()
         end_s = time.monotonic()
-        await phases.scrape()
+        await run.scrape()
         if overloaded:
             # More load would only delay the answers that show it; they are flagged, so an emptying engine is fine.
             sender.cancel()
-        answered = await phases.tail(end_s)
-    seen = summarise(traffic.records, start_s, end_s, step.company_s)
+        answered = await run.tail(end_s)
+    seen = summarise(run.records, start_s, end_s, step.company_s)
     if seen is None:
-        errors = [record.error for record in traffic.records if record.error not in {None, CUT_OFF}]
+        errors = [record.error for record in run.records if record.error not in {None, CUT_OFF}]
         what = errors[0] if errors else "all still in flight"
-        raise EngineError(f"{step.load}: no answer in {end_s - begun_s:.0f} s ({what}); expected some")
-    readings = [read_counters(page) for page in phases.pages]
+        raise EngineError(f"{step.load}: no answer in {end_s - run.begun_s:.0f} s ({what}); expected some")
+    readings = [read_counters(page) for page in run.pages]
     return MeasuredWindow(
         trial.arm,
         step.load,
@@ -207,26 +124,99 @@ async def measure(
         if len(readings) > 1
         else Window(),
         queued_ratio=_queued_ratio(readings),
-        kv_usage_max=max(
-            (reading.kv_usage for reading in readings if reading.kv_usage is not None), default=None
-        ),
+        kv_usage_max=max((one.kv_usage for one in readings if one.kv_usage is not None), default=None),
         overloaded=overloaded or not answered,
         begun_s=unix_s,
     )
 
 
 @dataclass
-class _Phases:
-    """The phases under the load, in order. Metrics pages are kept unread until the end, because parsing takes time."""
+class _Drive:
+    """One measurement: sends the requests of a load, keeps their records in order and the open ones, and goes through the phases.
 
-    traffic: _Traffic
+    Metrics pages are kept unread until the end, because parsing takes time.
+    """
+
+    client: EngineClient
+    trial: Trial
     step: SweepStep
-    precision: Precision
-    report: Callable[[], None]
-    pages: list[str] = field(default_factory=list)
+    on_progress: Callable[[float], None] | None
+
+    def __post_init__(self) -> None:
+        self.begun_s = time.monotonic()
+        self.records = list[RequestRecord]()
+        self.pages = list[str]()
+        self._open = dict[asyncio.Task[None], RequestRecord]()
+        self._staggered = self._failures = 0
+
+    @asynccontextmanager
+    async def under_load(self, seed: int) -> AsyncIterator[asyncio.Task[None]]:
+        """Hold the step's load on the engine while the body runs; yields the sender; afterwards nothing of it is left."""
+        clients = self.step.load.clients
+        sender = asyncio.create_task(self._open_loop(seed) if clients is None else self._closed_loop(clients))
+        try:
+            yield sender
+        finally:
+            # Not awaited one by one: cancelling the sender first and waiting would let the engine empty meanwhile.
+            leftover = [sender, *self._open]
+            for task in leftover:
+                task.cancel()
+            ends = await asyncio.gather(*leftover, return_exceptions=True)
+        if isinstance(ends[0], Exception):
+            raise ends[0]
+
+    async def _open_loop(self, seed: int) -> None:
+        """Send at the load's times for ever; what is late is sent at once and shows as lag."""
+        step, start_s = self.step, time.monotonic()
+        for length in residual_lengths(round(step.inflight or 0), self.trial.answers.outputs()):
+            self._send(start_s, length)
+        for offset_s in send_offsets(step.load, seed, step.warmup_s + step.window_s):
+            await asyncio.sleep(start_s + offset_s - time.monotonic())
+            self._send(start_s + offset_s)
+
+    async def _closed_loop(self, clients: int) -> None:
+        """Keep `clients` requests in flight for ever; the first of each client has a staggered length."""
+
+        async def client(first_tokens: int) -> None:
+            await self._send(time.monotonic(), first_tokens)
+            while True:
+                failures = self._failures
+                await self._send(time.monotonic())
+                # An engine that refuses at once must not be asked in a tight loop.
+                await asyncio.sleep(0.1 if self._failures > failures else 0)
+
+        async with asyncio.TaskGroup() as group:
+            for length in residual_lengths(clients, self.trial.answers.outputs()):
+                group.create_task(client(length))
+
+    def _send(self, scheduled_s: float, output_tokens: int | None = None) -> asyncio.Task[None]:
+        record = RequestRecord(scheduled_s=scheduled_s, sent_s=time.monotonic())
+        # The first population has prompts of its own: it differs between arms, and later requests are to have the same prompts.
+        self._staggered += output_tokens is not None
+        place = len(self.records) - self._staggered if output_tokens is None else -self._staggered
+        number = self.step.number * PROMPTS_PER_POINT + place % PROMPTS_PER_POINT
+        length = output_tokens or self.trial.answers.pair(number).output_tokens
+        self.records.append(record)
+        task = asyncio.create_task(self.client.complete(self.trial.prompts.prompt(number), length, record))
+        self._open[task] = record
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        record = self._open.pop(task)
+        self._failures += record.error not in {None, CUT_OFF}
+
+    @property
+    def _failing(self) -> bool:
+        """Whether so many requests fail that a longer window would only add failures."""
+        return self._failures > max(3, 0.2 * (len(self.records) - len(self._open)))
+
+    def _report(self) -> None:
+        if self.on_progress is not None:
+            self.on_progress(time.monotonic() - self.begun_s)
 
     async def scrape(self) -> None:
-        page = await self.traffic.client.metrics_page()
+        page = await self.client.metrics_page()
         if page is not None:
             self.pages.append(page)
 
@@ -235,42 +225,42 @@ class _Phases:
 
         At most one window longer: with a wrong expectation the window shows what is wrong.
         """
-        begun_s = time.monotonic()
-        records, step = self.traffic.records, self.step
+        begun_s, step = time.monotonic(), self.step
         first = max(1, step.load.clients or round(step.inflight or 0))
-        while not self.traffic.failing:
+        while not self._failing:
             waited_s = time.monotonic() - begun_s
-            turned_over = len(records) >= first and all(
-                record.done_s is not None for record in records[:first]
+            turned_over = len(self.records) >= first and all(
+                record.done_s is not None for record in self.records[:first]
             )
             if waited_s >= step.warmup_s and (turned_over or waited_s >= step.warmup_s + step.window_s):
                 return
-            self.report()
+            self._report()
             await asyncio.sleep(min(_CHECK_S, max(0.02, step.warmup_s - waited_s)))
 
     async def window(self) -> bool:
         """Return when the window should end; True if it should because requests pile up without bound."""
         begun_s = time.monotonic()
         await self.scrape()
-        clients, least = self.step.load.clients or 1, self.precision.least_requests
+        clients, precision = self.step.load.clients or 1, self.trial.precision
+        least = precision.least_requests
         expected = clients if self.step.inflight is None else self.step.inflight
         bound = max(4 * expected, expected + 50)
         # All clients' requests are replaced often enough for the point to show a ceiling.
         least = max(least, math.ceil(FEWEST_GENERATIONS * clients)) if clients > 1 else least
         looks = 0
-        while not self.traffic.failing:
+        while not self._failing:
             waited_s = time.monotonic() - begun_s
-            sent = sum(record.sent_s >= begun_s for record in reversed(self.traffic.records))
+            sent = sum(record.sent_s >= begun_s for record in reversed(self.records))
             if waited_s >= (self.step.window_s if sent >= least else self.step.longest_s):
                 return False
-            if len(self.traffic.open) > bound:
+            if len(self._open) > bound:
                 return True
-            if waited_s >= self.precision.min_window_s and sent >= least and self._precise(begun_s):
+            if waited_s >= precision.min_window_s and sent >= least and self._precise(begun_s):
                 return False
             looks += 1
             if looks % _SCRAPE_EVERY == 0:
                 await self.scrape()
-            self.report()
+            self._report()
             left_s = self.step.window_s - waited_s
             await asyncio.sleep(min(_CHECK_S, left_s) if left_s > 0 else 0.05)
         return False
@@ -280,22 +270,22 @@ class _Phases:
 
         Only the leading run counts: taking every answered request would leave out the slow ones still in flight.
         """
-        counted = (record for record in self.traffic.records if record.sent_s >= begun_s)
+        counted = (record for record in self.records if record.sent_s >= begun_s)
         run = list(takewhile(lambda record: record.done_s is not None, counted))
-        if sum(record.complete for record in run) < self.precision.min_requests:
+        if sum(record.complete for record in run) < self.trial.precision.min_requests:
             return False
-        error = relative_error(self.traffic.records, begun_s, run[-1].sent_s + 1e-9, self.step.company_s)
-        return error <= self.precision.relative_error
+        error = relative_error(self.records, begun_s, run[-1].sent_s + 1e-9, self.step.company_s)
+        return error <= self.trial.precision.relative_error
 
     async def tail(self, end_s: float) -> bool:
         """Wait for the requests sent before the window's end; True if all are over within the precision's tail."""
-        give_up_s = time.monotonic() + self.precision.tail_s
-        while pending := [task for task, record in self.traffic.open.items() if record.sent_s < end_s]:
+        give_up_s = time.monotonic() + self.trial.precision.tail_s
+        while pending := [task for task, record in self._open.items() if record.sent_s < end_s]:
             left_s = give_up_s - time.monotonic()
-            if left_s <= 0 or self.traffic.failing:
-                return self.traffic.failing
+            if left_s <= 0 or self._failing:
+                return self._failing
             await asyncio.wait(pending, timeout=min(_CHECK_S, left_s))
-            self.report()
+            self._report()
         return True
 
 
@@ -437,39 +427,23 @@ class MeasuredWindow:
         figures: dict[str, float | None] = {
             "concurrency": self.load.clients,
             "request_rate_rps": self.load.rps,
-            "mean_latency_s": seen.latency.mean_s,
             "mean_inflight": self.inflight,
             "achieved_rps": self.answered_rps,
-            "p50_latency_s": seen.latency.p50_s,
-            "p95_latency_s": seen.latency.p95_s,
-            "p99_latency_s": seen.latency.p99_s,
-            "ttft_mean_s": seen.ttft.mean_s,
-            "ttft_p50_s": seen.ttft.p50_s,
-            "ttft_p95_s": seen.ttft.p95_s,
-            "ttft_p99_s": seen.ttft.p99_s,
-            "tpot_mean_s": seen.tpot.mean_s,
-            "tpot_p50_s": seen.tpot.p50_s,
-            "tpot_p95_s": seen.tpot.p95_s,
-            "tpot_p99_s": seen.tpot.p99_s,
-            "tokens_per_second": seen.tokens_per_second,
-            "prompt_tokens": seen.prompt_tokens,
-            "output_tokens": seen.output_tokens,
-            "output_tokens_sq": seen.output_tokens_sq,
-            "tokens_per_step": engine.tokens_per_step,
-            "drafted_per_step": engine.drafted_per_step if k else None,
-            "drafts": engine.drafts,
-            "requests": seen.requests,
-            "preemptions": engine.preemptions,
             "window_s": seen.seconds,
-            "failed": seen.failed,
-            "send_lag_p99_s": seen.send_lag_p99_s,
+            "drafted_per_step": engine.drafted_per_step if k else None,
             "little_residual": seen.little_residual if self.load.rps is not None else None,
-            "relative_error": seen.relative_error,
             "queued_ratio": self.queued_ratio,
             "kv_usage_max": self.kv_usage_max,
-            "prefix_hit_ratio": engine.prefix_hit_ratio,
             "begun_s": self.begun_s,
         }
+        for part in ("mean_s", "p50_s", "p95_s", "p99_s"):
+            figures[part.replace("_s", "_latency_s")] = getattr(seen.latency, part)
+            figures[f"ttft_{part}"], figures[f"tpot_{part}"] = (
+                getattr(seen.ttft, part),
+                getattr(seen.tpot, part),
+            )
+        figures |= {name: getattr(seen, name) for name in _OF_CLIENTS}
+        figures |= {name: getattr(engine, name) for name in _OF_ENGINE}
         return Point(
             method=self.arm.method,
             k=k,

@@ -8,11 +8,12 @@ sent, and every point names it.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Protocol
+from typing import Any, TypeAlias
 
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, Prompt, RecordedRequest
@@ -20,11 +21,9 @@ from breakeven.load_driver.lengths import (
     LengthDistribution,
     LengthPair,
     LogNormalLengths,
-    OutputLengths,
     digest,
     uniform,
 )
-from breakeven.load_driver.sampling import Sampling
 
 SYNTHETIC = "synthetic text"
 """The name of made-up prose in points: acceptance on it is a guess about any other text."""
@@ -58,12 +57,45 @@ _LINKS = (
 )  # fmt: skip
 
 
-class Prompts(Protocol):
-    """A source of prompts; the same index always gives the same prompt."""
+# Field: lowest and highest value that vLLM takes, and whether only whole numbers are meant.
+_RANGES: dict[str, tuple[float, float, bool]] = {
+    "temperature": (0.0, 10.0, False),
+    "top_p": (1e-6, 1.0, False),
+    "top_k": (-1, 1_000_000, True),
+    "min_p": (0.0, 1.0, False),
+    "presence_penalty": (-2.0, 2.0, False),
+    "frequency_penalty": (-2.0, 2.0, False),
+    "repetition_penalty": (1e-6, 10.0, False),
+    "seed": (0, 2**63 - 1, True),
+}
 
-    def prompt(self, index: int) -> Prompt:
-        """Prompt number `index`, in a form that the client takes."""
-        ...
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling fields; a field that is None is left to the engine. At temperature 0, the likeliest token, drafts are accepted most often."""
+
+    temperature: float = 0.0
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, (low, high, whole) in _RANGES.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not (math.isfinite(value) and low <= value <= high) or (whole and value != int(value)):
+                kind = "a whole number" if whole else "a number"
+                raise InputError(name, f"{value:g}", f"{kind} from {low:g} to {high:g}")
+
+    def body(self) -> dict[str, Any]:
+        """The fields as they stand in a request's body."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,3 +285,10 @@ class DatasetRequests:
         lines = list(self.dataset.requests)
         random.Random(f"{self.seed}/order").shuffle(lines)  # noqa: S311  # load, not secrets
         return sorted(lines, key=lambda line: line.output_tokens or 0)
+
+
+Prompts: TypeAlias = ProsePrompts | TokenPrompts | DatasetRequests
+"""A source of prompts; the same index always gives the same prompt."""
+
+OutputLengths: TypeAlias = LengthDistribution | DatasetRequests
+"""Lengths of answers; the same index always gives the same length, and `outputs` has lengths that represent all requests."""

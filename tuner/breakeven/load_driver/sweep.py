@@ -18,8 +18,8 @@ from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.next_point import Purchase, believed, some_schedule
 from breakeven.load_driver.question import Question
-from breakeven.load_driver.records import RequestRecord
 from breakeven.load_driver.sent_workload import SYNTHETIC, Prompts, ProsePrompts, SentWorkload
+from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import FEWEST_GENERATIONS
 
