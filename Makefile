@@ -60,7 +60,7 @@ test-thorough: env ## Everything, at a release: all tests on real parts, lines c
 times-baseline: env ## Take what the last whole `make test` took as what the next ones are compared with
 	@$(BIN)/python -m timekeeping store
 
-# Kinds that were not built are built. What the tests showed goes into tests/golden/kinds and docs/install.md.
+# Kinds that were not built are built. What the tests showed goes into tests/golden/kinds and docs/targets.md.
 STACKS := $(addprefix tests/cluster/test_operator_,deployments.py stateful.py lws.py rollouts.py kserve.py)
 CONTROLLERS := lws-controller,rollouts-controller,llmisvc-controller
 test-stacks: env ## Each kind of target on its controller: measured, rolled, operator killed, undone; prints the table: half an hour (first 30 more)

@@ -1,8 +1,8 @@
-"""The table of kinds in docs/install.md, from what cluster tests showed: `python -m kind_facts`, in `make test-stacks`.
+"""The table of kinds in docs/targets.md, from what cluster tests showed: `python -m kind_facts`, in `make test-stacks`.
 
 Each cluster test of a kind says at its end what it has shown of that kind (the fixture `shows`). What was shown last stands in
 `tests/golden/kinds/`, one file per kind. A test that shows something else fails; `make test-stacks` stores it. The table in
-docs/install.md is made of these files, and `make check` compares.
+docs/targets.md is made of these files, and `make check` compares.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from localcluster.catalog import PROGRAMS
 
 ROOT: Final = Path(__file__).parents[1]
 STORED: Final = ROOT / "tests" / "golden" / "kinds"
-PAGE: Final = ROOT / "docs" / "install.md"
+PAGE: Final = ROOT / "docs" / "targets.md"
 BEGIN, END = "<!-- kinds: python -m kind_facts --write -->", "<!-- end of kinds -->"
 PLAYED: Final = "played"
 FACTS: Final = {
@@ -152,7 +152,7 @@ def unknown_tests(found: Sequence[KindFacts]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, write it into the page, or say that the page has another one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write it into docs/install.md")
+    parser.add_argument("--write", action="store_true", help="write it into docs/targets.md")
     asked = parser.parse_args(arguments)
     made = table(all_stored())
     sys.stdout.write(f"{made}\n")

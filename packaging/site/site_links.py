@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - mkdocs loads it by its path
-"""Hooks of the site: pages that lie outside of docs/ come in, and links that lead out of it go to the repository.
+"""Hooks of the site: pages of elsewhere come in, links that lead out go to the repository, and the theme's gaps for readers of keyboards are closed.
 
 Pages are written for a reader of the repository, where `../SECURITY.md` is a file. The site has the same pages at other places.
 """
@@ -15,24 +15,18 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
-GUESTS = (
-    "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "charts/breakeven/README.md", "examples/README.md", "localcluster/README.md",
-    "real/README.md", "tests/README.md",
-)  # fmt: skip
+GUESTS = ("CHANGELOG.md", "charts/breakeven/README.md", "examples/README.md")
 """Pages outside of docs/ that the site has, below project/."""
 
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _CODE = re.compile(r"(```.*?```|`[^`\n]+`)", re.DOTALL)
+_NAME = re.compile(r"(?<=<td><code>)[^<]+(?=</code>)")
 
 
 def on_config(config: Any) -> Any:
-    """Append one page per runbook and decision to the navigation."""
-    for title, folder in (("Runbooks", "runbooks"), ("Decisions", "decisions")):
-        pages = sorted(file.name for file in (ROOT / "docs" / folder).glob("*.md"))
-        first = [name for name in pages if name == "README.md"]
-        config.nav.append(
-            {title: [f"{folder}/{name}" for name in [*first, *(p for p in pages if p not in first)]]}
-        )
+    """Append one page per runbook to the navigation."""
+    pages = sorted(file.name for file in (ROOT / "docs" / "runbooks").glob("*.md"))
+    config.nav.append({"Runbooks": [f"runbooks/{name}" for name in pages]})
     return config
 
 
@@ -49,10 +43,21 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     here = page.file.src_uri
 
     def moved(link: re.Match[str]) -> str:
-        return f"{link[1]}{_moved(link[2], here, config.repo_url, files)}{link[3]}"
+        return f"{link[1]}{_moved(link[2], here, config.extra['repository'], files)}{link[3]}"
 
     parts = _CODE.split(markdown)
     return "".join(part if place % 2 else _LINK.sub(moved, part) for place, part in enumerate(parts))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let names of fields break at their dots, and a keyboard scroll blocks of code."""
+    html = _NAME.sub(lambda name: name[0].replace(".", ".<wbr>"), html)
+    return html.replace("<pre><", '<pre tabindex="0"><')
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the dialog of the search, which the theme leaves without a name."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">', 1)
 
 
 def _moved(target: str, here: str, repository: str, files: Any) -> str:
@@ -67,7 +72,8 @@ def _moved(target: str, here: str, repository: str, files: Any) -> str:
         wanted = f"{wanted}/README.md"
     place = wanted.removeprefix("docs/") if wanted.startswith("docs/") else f"project/{wanted}"
     tail = f"#{anchor}" if anchor else ""
-    if files.get_file_from_path(place) is not None:
+    found = files.get_file_from_path(place)
+    if found is not None and found.inclusion.is_included():
         return posixpath.relpath(place, posixpath.dirname(here) or ".") + tail
     kind = "tree" if (ROOT / wanted).is_dir() else "blob"
     return f"{repository}/{kind}/main/{wanted}{tail}"

@@ -1,4 +1,4 @@
-"""The commands of docs/install.md and of the runbooks, run as they stand there against a real API server.
+"""The commands of the installation's pages and of the runbooks, run as they stand there against a real API server.
 
 No node is up, so nothing is scheduled: what is tested is that every command is understood, names fields and objects that
 exist, and is accepted. What needs a running pod, a registry or Prometheus is left out by name.
@@ -21,10 +21,11 @@ from localcluster import LocalCluster
 from localcluster.binaries import ensure
 
 # Product files whose change runs these tests at the next landing.
-COVERS = ("docs/install.md", "docs/runbooks/")
+COVERS = ("docs/install.md", "docs/large-fleets.md", "docs/upgrade.md", "docs/runbooks/")
 
 ROOT = Path(__file__).parents[2]
-INSTALL = ROOT / "docs" / "install.md"
+# In the order of a reader: the last one removes what the first one made.
+INSTALL = [ROOT / "docs" / f"{name}.md" for name in ("install", "large-fleets", "upgrade")]
 RUNBOOKS = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
 # A registry, a pod, or somebody who measures would be needed.
 _NEEDS_MORE = ("docker ", "kubectl wait", "kubectl logs", "curl ", "breakeven doctor")
@@ -87,13 +88,17 @@ def shell(cluster, tmp_path):
     return run
 
 
+def installing() -> list[str]:
+    return [command for page in INSTALL for command in runnable(console(page))]
+
+
 def test_the_commands_have_been_found():
-    assert len(runnable(console(INSTALL))) >= 14
+    assert len(installing()) >= 17
     assert all(len(indented(page)) >= 3 for page in RUNBOOKS)
 
 
 def test_installing_using_and_removing_goes_as_the_page_says(cluster, shell):
-    for command in runnable(console(INSTALL)):
+    for command in installing():
         shell(command)
         if command.startswith("helm install"):
             cluster.until_established()

@@ -83,7 +83,7 @@ def test_recommend_changes_nothing(measured, stage):
     assert place.writes() == []
 
 
-@pytest.mark.claim("README.md", "If you let it, it rolls your Deployment to that draft length.")
+@pytest.mark.claim("README.md", "If you let it, it rolls your Deployment to that draft length")
 def test_rolling_update_carries_it_out_once_confirms_it_and_loses_no_request(measured):
     place, _, outcomes = measured
     until("the old arm was watched", lambda: len(outcomes) >= REQUESTS_BEFORE)

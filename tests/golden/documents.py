@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 DATA = Path(__file__).parent / "data"
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGES = Path(__file__).parents[2] / "docs" / "cli"
 
 
 def breakeven(*arguments: str, cwd: Path = DATA) -> subprocess.CompletedProcess[str]:
@@ -60,18 +60,18 @@ def refused(done: subprocess.CompletedProcess[str], code: int, says: str) -> Non
 
 
 def section(command: str) -> str:
-    """The part of docs/cli.md about a command."""
-    return PAGE.read_text(encoding="utf-8").partition(f"\n## breakeven {command}\n")[2].partition("\n## ")[0]
+    """The page of a command."""
+    return (PAGES / f"{command}.md").read_text(encoding="utf-8")
 
 
 def explained(command: str) -> set[str]:
-    """Keys that docs/cli.md explains of a command's document."""
+    """Keys that the page of a command explains of its document."""
     table = section(command).partition("The document of `--json`:")[2]
     return set(re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE))))
 
 
 def unexplained(command: str, document: object) -> set[str]:
-    """Keys of a document that docs/cli.md does not explain where they stand; the rows of `points` have the columns of a points file."""
+    """Keys of a document that the command's page does not explain where they stand; the rows of `points` have the columns of a points file."""
 
     def keys(node: object, place: str = "") -> Iterator[str]:
         if isinstance(node, dict):

@@ -28,7 +28,8 @@ def printed() -> list[str]:
         for command in helps
         for line in re.findall(r"^ +(breakeven .*)$", command.help or "", re.MULTILINE)
     ]
-    readme = re.findall(r"^\$ \.venv/bin/(breakeven [^#\n]*)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    readme = re.findall(r"`\.venv/bin/(breakeven [^`\n]*)`", (ROOT / "README.md").read_text())
+    assert readme
     # Result files of other tools have tests with real ones.
     wanted = [line for line in (*lines, *readme) if "none.json" not in line and "--engine" not in line]
     return [line.strip() for line in wanted if line.split()[1] not in _NEEDS_MORE]

@@ -1,4 +1,4 @@
-"""docs/cli.md and docs/result-files.md are what the code says, and explain every key that a command prints."""
+"""Pages of docs/cli and docs/result-files.md are what the code says, and explain every key that a command prints."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 import pytest
 
 from breakeven.cli import COMMANDS, fit, plan, predict, root, simulate
-from breakeven.cli.manual import PAGES, current, main
-from golden.documents import DATA, PAGE, explained, section, unexplained
+from breakeven.cli.manual import current, main, pages
+from golden.documents import DATA, PAGES, explained, section, unexplained
 
 # Named after their command; other files there are input.
 DOCUMENTS = sorted(file for file in DATA.glob("*.json") if file.stem.partition("-")[0] in COMMANDS)
@@ -19,11 +19,12 @@ DOCUMENTS = sorted(file for file in DATA.glob("*.json") if file.stem.partition("
 def test_the_committed_page_is_current(tmp_path, capsys):
     assert main(["--check"]) == 0
     for name, marked in (
-        ("cli.md", "| option | meaning |"),
+        ("cli/fit.md", "| option | meaning |"),
         ("result-files.md", "| key | what it becomes |"),
     ):
-        for page in PAGES:
-            shutil.copy(PAGE.with_name(page), tmp_path)
+        for page in pages():
+            (tmp_path / page).parent.mkdir(exist_ok=True)
+            shutil.copy(PAGES.parent / page, tmp_path / page)
         assert main(["--check"], tmp_path) == 0
         page = tmp_path / name
         page.write_text(page.read_text().replace(marked, "| key | |", 1))
@@ -31,7 +32,7 @@ def test_the_committed_page_is_current(tmp_path, capsys):
         assert f"docs/{name} is not what the code says; run `make generate`" in capsys.readouterr().err
         assert main(["--write"], tmp_path) == 0
         assert main(["--check"], tmp_path) == 0
-        assert page.read_text() == PAGE.with_name(name).read_text()
+        assert page.read_text() == (PAGES.parent / name).read_text()
 
 
 def test_a_page_without_a_place_for_a_part_is_a_fault():
@@ -52,9 +53,14 @@ def test_every_option_is_explained(name):
 
 
 def test_no_line_ends_in_the_middle_of_a_table():
-    for line in PAGE.read_text().splitlines():
-        if line.startswith("|"):
-            assert line.endswith("|")
+    for page in PAGES.glob("*.md"):
+        for line in page.read_text().splitlines():
+            if line.startswith("|"):
+                assert line.endswith("|")
+
+
+def test_every_command_has_a_page_and_every_page_a_command():
+    assert {page.stem for page in PAGES.glob("*.md")} == {*COMMANDS, "README", "points-file"}
 
 
 def test_there_are_documents() -> None:

@@ -1,4 +1,4 @@
-"""The table of kinds in docs/install.md: made of what cluster tests showed, by tests that exist, on controllers of today's versions."""
+"""The table of kinds in docs/targets.md: made of what cluster tests showed, by tests that exist, on controllers of today's versions."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -10,13 +11,18 @@ import pytest
 import yaml
 
 from breakeven.cli import root as cli
+from breakeven.planning.capacity import HEADROOM
 from breakeven_operator.generate.pictures import ARM, DRAIN_S, NONE, break_even_rps, pictures
 from breakeven_operator.plugin.plugin_commands import root as plugin
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-# The hook `packaging/site/site_links.py` appends the pages of these folders.
-APPENDED = ("runbooks", "decisions")
+# The hook `packaging/site/site_links.py` appends the pages of this folder.
+APPENDED = "runbooks"
+# Made by `make generate`, whole or in their tables.
+GENERATED = ("api/", "cli/", "metrics.md", "reasons.md", "result-files.md")
+MOST_WORDS = 30_000
+MOST_WORDS_OF_A_PARAGRAPH = 60
 
 
 def pages(entry):
@@ -29,19 +35,75 @@ def pages(entry):
 @pytest.fixture(scope="module")
 def named():
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    return pages(yaml.safe_load(text[text.index("nav:\n- Start") :])["nav"])
+    return pages(yaml.safe_load(text[text.index("nav:\n- Home") :])["nav"])
+
+
+@pytest.fixture(scope="module")
+def written(named):
+    """Pages of the site that people write, with their text."""
+    runbooks = sorted(page.relative_to(DOCS).as_posix() for page in (DOCS / APPENDED).glob("*.md"))
+    own = [page for page in (*named, *runbooks) if not page.startswith(GENERATED)]
+    places = {
+        page: ROOT / page.removeprefix("project/") if page.startswith("project/") else DOCS / page
+        for page in own
+    }
+    return {page: place.read_text(encoding="utf-8") for page, place in places.items()}
+
+
+def for_contributors():
+    """Pages and folders that the site leaves in the repository."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    return yaml.safe_load(re.search(r"^exclude_docs: \|\n(?:  .*\n)+", text, re.MULTILINE)[0])[
+        "exclude_docs"
+    ].split()
 
 
 def test_every_page_has_one_place_in_the_navigation(named):
-    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page.parent.name not in APPENDED}
+    kept = tuple(for_contributors())
+    assert all((DOCS / page).exists() for page in kept)
+    every = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    there = {page for page in every if not page.startswith((*kept, f"{APPENDED}/"))}
     assert {page for page in named if not page.startswith("project/")} == there
     assert len(named) == len(set(named))
+
+
+def test_the_site_is_short_enough_to_be_read(written):
+    words = {page: len(text.split()) for page, text in written.items()}
+    assert sum(words.values()) <= MOST_WORDS, words
+
+
+def test_no_paragraph_is_longer_than_a_reader_s_breath(written):
+    long = []
+    for page, text in written.items():
+        prose = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
+        for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) ?)", prose):
+            if not paragraph.startswith(("|", "    ")) and len(paragraph.split()) > MOST_WORDS_OF_A_PARAGRAPH:
+                long.append(f"{page}: {len(paragraph.split())}: {' '.join(paragraph.split()[:8])}")
+    assert long == []
+
+
+def test_the_site_asks_no_other_host():
+    """The theme asks api.github.com on each page if `repo_url` names a repository there."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert not re.search(r"^repo_url:", text, re.MULTILINE)
+    assert re.search(r"^  font: false$", text, re.MULTILINE)
+
+
+def test_the_replicas_of_the_worked_day_follow_from_what_the_commands_print():
+    page = (DOCS / "worked-day.md").read_text(encoding="utf-8")
+    carried = {
+        arm: float(low)
+        for arm, low in re.findall(r"^(none|eagle3/2) .* \S+ \[([\d.]+),[\d.]+\] yes$", page, re.MULTILINE)
+    }
+    needed = {arm: math.ceil(48 * HEADROOM / low) for arm, low in carried.items()}
+    assert f"| a replica carries at least | {carried['none']:g} rps | {carried['eagle3/2']:g} rps |" in page
+    assert f"| replicas for 48 x {HEADROOM:g} | {needed['none']} | {needed['eagle3/2']} |" in page
 
 
 def test_guests_exist_and_the_hook_brings_them(named):
     guests = {page.removeprefix("project/") for page in named if page.startswith("project/")}
     hook = (ROOT / "packaging" / "site" / "site_links.py").read_text(encoding="utf-8")
-    assert guests == set(re.findall(r'"([\w/-]+\.md)",', hook))
+    assert guests == set(re.findall(r'"([\w/-]+\.md)"[,)]', hook))
     assert all((ROOT / page).exists() for page in guests)
 
 
@@ -89,7 +151,9 @@ def commands(page):
                 yield part
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", sorted((*DOCS.glob("*.md"), *DOCS.glob("cli/*.md"))), ids=lambda page: page.stem
+)
 def test_commands_on_a_page_have_verbs_and_options_that_exist(page):
     for line in commands(page):
         words = re.sub(r"'[^']*'?|\"[^\"]*\"?", "TEXT", line).split()

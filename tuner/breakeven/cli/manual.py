@@ -1,4 +1,4 @@
-"""Parts of docs/cli.md and docs/result-files.md that the code makes: options, vLLM's versions, columns and keys of files.
+"""Parts of the pages in docs/cli and of docs/result-files.md that the code makes: options, vLLM's versions, columns and keys of files.
 
 `python -m breakeven.cli.manual --write|--check` writes or checks the text between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.
 Everything else in the pages is written by hand.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -52,32 +52,35 @@ _TOOLS: Mapping[str, tuple[tuple[str, type[ForeignResult]], ...]] = {
 _EXAMPLE = re.compile(r"^Examples?:$")
 
 
-def _commands() -> dict[str, str]:
-    parts = {
-        "commands": _table(
-            ("command", "effect"),
-            ((f"[`{name}`](#breakeven-{name})", entry.summary) for name, entry in COMMANDS.items()),
-        ),
-        "versions": "\n".join(_versions()),
-        "columns": _table(
-            ("column", "expected value"),
+def pages() -> dict[str, dict[str, str]]:
+    """The generated parts of each page below docs/, by name.
+
+    Raises:
+        LookupError: a command is listed and does not exist.
+    """
+    columns = _table(
+        ("column", "expected value"),
+        (
             (
-                (
-                    "`accept_1` ... `accept_k`" if name == "accept" else f"`{name}`",
-                    re.sub(r"(?<!\[)reason words?", r"[\g<0>](reasons.md)", _cell(column.meaning)),
-                )
-                for name, column in COLUMNS.items()
-            ),
+                "`accept_1` ... `accept_k`" if name == "accept" else f"`{name}`",
+                re.sub(r"(?<!\[)reason words?", r"[\g<0>](../reasons.md)", _cell(column.meaning)),
+            )
+            for name, column in COLUMNS.items()
         ),
-    }
+    )
+    commands = _table(
+        ("command", "effect"), ((f"[`{name}`]({name}.md)", entry.summary) for name, entry in COMMANDS.items())
+    )
+    made = {"cli/README.md": {"commands": commands}, "cli/points-file.md": {"columns": columns}}
     context = click.Context(root, info_name="breakeven")
     for name in COMMANDS:
         command = root.get_command(context, name)
         if command is None:
             raise LookupError(f"{name}: listed but not found")
-        made = _engine_sim() if name == "engine-sim" else _click(command, name, context)
-        parts[f"breakeven {name}"] = "\n".join(made)
-    return parts
+        lines = _engine_sim() if name == "engine-sim" else _click(command, name, context)
+        made[f"cli/{name}.md"] = {f"breakeven {name}": "\n".join(lines)}
+    made["cli/lint.md"]["versions"] = "\n".join(_versions())
+    return made | {"result-files.md": _result_files()}
 
 
 def _result_files() -> dict[str, str]:
@@ -89,10 +92,6 @@ def _result_files() -> dict[str, str]:
     }
     instead = ((tool, instead) for _, tool, instead in (*OTHERS, *TABLES))
     return parts | {"tools": _table(("tool", "give in its place"), instead)}
-
-
-PAGES: Mapping[str, Callable[[], dict[str, str]]] = {"cli.md": _commands, "result-files.md": _result_files}
-"""The generated parts of each page, by name."""
 
 
 def current(page: str, parts: Mapping[str, str]) -> str:
@@ -210,9 +209,9 @@ def main(arguments: list[str], folder: Path | None = None) -> int:
     """`--write` rewrites the generated parts of the pages, anything else says whether they are current."""
     folder = folder or Path(__file__).parents[3] / "docs"
     old = {}
-    for name, parts in PAGES.items():
+    for name, parts in pages().items():
         text = (folder / name).read_text(encoding="utf-8")
-        if (page := current(text, parts())) != text:
+        if (page := current(text, parts)) != text:
             old[name] = page
     if arguments == ["--write"]:
         for name, page in old.items():

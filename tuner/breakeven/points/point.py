@@ -1,6 +1,6 @@
 """A measured operating point of one arm: the one model behind points files, JSON, the CRD's points and their documentation.
 
-A field is a column: its name carries the unit, its bounds the range, its description is what an error message, `docs/cli.md`
+A field is a column: its name carries the unit, its bounds the range, its description is what an error message, `docs/cli/points-file.md`
 and the CRD say of it.
 """
 
