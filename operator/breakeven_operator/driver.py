@@ -85,7 +85,7 @@ class PointStore:
         if found is None:
             raise RunGoneError(f"there is no CalibrationRun {self._trial.namespace}/{self._trial.run}")
         run = CalibrationRun.read(found, f"CalibrationRun {self._trial.namespace}/{self._trial.run}")
-        if run.status.phase is not None and run.status.phase.final:
+        if run.status.ended:
             raise RunGoneError(f"CalibrationRun {self._trial.run} is {run.status.phase} already")
         self._points = list(run.status.points_of(self._trial.arm_name))
         self._answers = list(run.status.answers)

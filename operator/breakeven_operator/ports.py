@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from breakeven.readers.prometheus import InstantSample, Samples
 from breakeven.serving.promql import SAME_LABELS, LabelNames
-from breakeven_operator.actions import Fit, FitOutcome
+from breakeven_operator.actions import FitOutcome
 from breakeven_operator.kinds import Ref, Resource
 from breakeven_operator.printable import one_line
 
@@ -225,13 +225,6 @@ class Fitter(Protocol):
 
     async def fit(self, points_csv: str, arguments: Sequence[str]) -> FitOutcome:
         """Fit a points file; never raises for a bad fit, see FitOutcome.error."""
-
-
-class Fits(Protocol):
-    """Fits beside the cycles."""
-
-    async def outcome(self, fit: Fit) -> FitOutcome | None:
-        """The outcome of a fit that was asked for; None if not ready, to be asked again in a later cycle."""
 
 
 class Clock(Protocol):

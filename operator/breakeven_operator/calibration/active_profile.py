@@ -230,7 +230,7 @@ def account_of(
 ) -> tuple[CalibrationStatus, tuple[CalibrationRun, ...]]:
     """Count runs that ended; a run is marked as finished only after the status that counts it is written."""
     status = service.status.calibration or CalibrationStatus()
-    ended = tuple(sorted((run for run in runs if _final(run)), key=lambda run: run.metadata.name))
+    ended = tuple(sorted((run for run in runs if run.status.ended), key=lambda run: run.metadata.name))
     for run in ended:
         if run.status.phase is RunPhase.SUPERSEDED:
             continue
@@ -275,13 +275,9 @@ def failure_words(status: CalibrationStatus) -> str:
     return f"; run {status.last_run} failed: {reason}: {said[:_LONGEST_SAYING]}"
 
 
-def _final(run: CalibrationRun) -> bool:
-    return run.status.phase is not None and run.status.phase.final
-
-
 def unfinished(runs: Iterable[CalibrationRun]) -> CalibrationRun | None:
     """The run that is under way; None if all have ended."""
-    return next((run for run in runs if not _final(run)), None)
+    return next((run for run in runs if not run.status.ended), None)
 
 
 def progress_of(run: CalibrationRun | None) -> dict[str, object]:

@@ -80,7 +80,7 @@ class Trials:
     def go(self) -> tuple[Action, ...]:
         """Follow the present arm, or start the next one, or fit."""
         for index, planned in enumerate(self.plan.arms):
-            if is_over(self.arms[index]):
+            if self.arms[index].over:
                 continue
             if left_out := self._left_out(index, planned):
                 self._skip(index, left_out)
@@ -203,7 +203,7 @@ class Trials:
         if self._spent and trial.stage is not TrialStage.DONE:
             self._stop(index)
             return None
-        if is_over(self.arms[index]):
+        if self.arms[index].over:
             return None
         return (
             self._start(index, planned) if trial.stage is TrialStage.ABSENT else self._go_on(planned, trial)
@@ -335,7 +335,7 @@ class Trials:
         if not index or self.plan.arms[index].second_start or self.arms[index].attempts:
             return ""
         again = [at for at, one in enumerate(self.plan.arms) if one.second_start and one.k]
-        again = [at for at in again if not is_over(self.arms[at])]
+        again = [at for at in again if not self.arms[at].over]
         if not again or not (short := self._short_of(None)):
             return ""
         message = f"one after the other from here: arms in turns {short}"
@@ -410,7 +410,7 @@ class Trials:
         return tuple(Delete(job_ref(job)) for job in jobs if job["metadata"]["name"] not in kept)
 
     def _unjudged_jobs(self) -> Iterable[str | None]:
-        waits = any(arm.arm == self.plan.judge and not is_over(arm) for arm in self.arms)
+        waits = any(arm.arm == self.plan.judge and not arm.over for arm in self.arms)
         # Answers are worth no engine that nobody asks any more.
         view, now = self.transition.view, self.transition.now
         holding = {pod["metadata"]["name"] for pod in view.pods if outlives(pod, now)}
@@ -435,11 +435,6 @@ _MAX_ATTEMPTS = 3
 # An engine that dies while it is measured is tried once more: its points so far are kept.
 _MAX_CRASHES = 1
 _WORDS = {reason.value: reason for reason in ClusterReason}
-
-
-def is_over(arm: ArmStatus) -> bool:
-    """Whether nothing more is measured of an arm."""
-    return arm.phase is not None and arm.phase.over
 
 
 def word_of(arm: ArmStatus, otherwise: ClusterReason) -> ClusterReason:

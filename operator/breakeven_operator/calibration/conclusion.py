@@ -51,7 +51,7 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
     run = read_run(view.run)
     transition = Transition(view, run, now)
     plan = run.status.plan
-    if plan is None or run.status.phase is None or run.status.phase.final or view.service is None:
+    if plan is None or run.status.phase is None or run.status.ended or view.service is None:
         return ()
     if outcome.profile_json is None:
         return transition.finish(

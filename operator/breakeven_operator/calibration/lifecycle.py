@@ -75,8 +75,7 @@ def advance(view: RunView, now: datetime, fitted: DoneFit | None = None) -> tupl
 
 def _advanced(transition: Transition, fitted: DoneFit | None) -> tuple[Action, ...]:
     run, view = transition.run, transition.view
-    ended = run.status.phase is not None and run.status.phase.final
-    if ended or run.metadata.deletion_timestamp is not None:
+    if run.status.ended or run.metadata.deletion_timestamp is not None:
         # The Jobs go with the run; deleting them frees the GPUs at once.
         return tuple(Delete(job_ref(job)) for job in view.jobs)
     if view.service is None:

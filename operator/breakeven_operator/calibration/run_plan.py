@@ -189,7 +189,7 @@ def trial_limits(
     Trials share by what they need, so that those after it, second starts included, are measured too. Time that one does not need
     goes to the others.
     """
-    over = {one.arm for one in arms if one.phase is not None and one.phase.over}
+    over = {one.arm for one in arms if one.over}
     to_come = [plan.arms[index], *(one for one in plan.arms[index + 1 :] if one.arm not in over)]
     point_s = plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S
     points_s = [(plan.points_of(one, arms) + _SPARE_POINTS) * point_s for one in to_come]
@@ -212,7 +212,7 @@ def needed_s(
     trials: Container[str | None] | None = None,
 ) -> float:
     """Seconds that these trials still need, with all of the time that answers may take; None stands for all trials."""
-    over = {one.arm for one in status.arm_statuses if one.phase is not None and one.phase.over}
+    over = {one.arm for one in status.arm_statuses if one.over}
     answers_s = sum(
         _answers_s(plan, one)
         for one in plan.arms

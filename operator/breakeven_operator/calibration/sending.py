@@ -97,10 +97,7 @@ def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:
     if prompts.persistent_volume_claim is not None:
         name = prompts.persistent_volume_claim.claim_name
         if name not in {claim["metadata"]["name"] for claim in view.claims}:
-            raise NotCopyableError(
-                ClusterReason.INPUT_REFUSED,
-                f"workload.prompts: PersistentVolumeClaim {name} is not in this namespace",
-            )
+            raise _refused(f"workload.prompts: PersistentVolumeClaim {name} is not in this namespace")
     if prompts.config_map is None or prompts.config_map.name not in view.config_maps:
         return
     where = f"ConfigMap {prompts.config_map.name}, key {prompts.config_map.key}"
@@ -108,7 +105,7 @@ def _check_prompts(view: RunView, prompts: PromptSource | None) -> None:
     try:
         dataset_of(text, where, "prompts", prompts.category)
     except InputError as error:
-        raise NotCopyableError(ClusterReason.INPUT_REFUSED, f"workload.prompts: {error}") from None
+        raise _refused(f"workload.prompts: {error}") from None
 
 
 def text_of(config_maps: Mapping[str, Manifest | None], name: str, key: str, what: str) -> str:
@@ -118,23 +115,21 @@ def text_of(config_maps: Mapping[str, Manifest | None], name: str, key: str, wha
         NotCopyableError: there is no such ConfigMap or key, or its value is no text.
     """
     manifest = config_maps[name]
-    if manifest is None:
-        raise NotCopyableError(
-            ClusterReason.INPUT_REFUSED, f"{what}: ConfigMap {name} is not in this namespace"
-        )
-    found = (manifest.get("data") or {}).get(key)
-    if found is not None:
+    data = (manifest or {}).get("data") or {}
+    if (found := data.get(key)) is not None:
         return str(found)
-    if key in (manifest.get("binaryData") or {}):
-        raise NotCopyableError(
-            ClusterReason.INPUT_REFUSED,
-            f"{what}: ConfigMap {name}, key {key}: binary data; expected UTF-8 text under data",
-        )
-    # People name keys, and names may reveal much; their number is enough to find the mistake.
-    raise NotCopyableError(
-        ClusterReason.INPUT_REFUSED,
-        f"{what}: ConfigMap {name} has no key {key} ({len(manifest.get('data') or {})} others)",
-    )
+    if manifest is None:
+        problem = f"{name} is not in this namespace"
+    elif key in (manifest.get("binaryData") or {}):
+        problem = f"{name}, key {key}: binary data; expected UTF-8 text under data"
+    else:
+        # People name keys, and names may reveal much; their number is enough to find the mistake.
+        problem = f"{name} has no key {key} ({len(data)} others)"
+    raise _refused(f"{what}: ConfigMap {problem}")
+
+
+def _refused(message: str) -> NotCopyableError:
+    return NotCopyableError(ClusterReason.INPUT_REFUSED, message)
 
 
 def named_files(run: Manifest, service: Manifest | None) -> dict[str, set[str]]:

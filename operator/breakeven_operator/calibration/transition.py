@@ -153,13 +153,12 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
         (arm.arm for arm in status.arm_statuses if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}),
         None,
     )
-    over = status.phase is not None and status.phase.final
     return RunDisplay(
-        arm=None if over else current,
+        arm=None if status.ended else current,
         points=f"{len(status.points)}/{status.planned_points}",
         gpu_seconds=f"{status.gpu_seconds_used or 0:.0f}/{plan.budget.max_gpu_seconds}",
-        break_even=break_even or (None if over else rough_break_even(status, plan)),
-        left=None if over else human_time(seconds_left(status, plan, now)),
+        break_even=break_even or (None if status.ended else rough_break_even(status, plan)),
+        left=None if status.ended else human_time(seconds_left(status, plan, now)),
     )
 
 
@@ -190,8 +189,7 @@ def to_come_s(
     point_s = sum(durations) / len(durations) if durations else plan.point_seconds + plan.warmup_seconds
     left_s, planned = 0.0, {arm.arm: arm for arm in plan.arms}
     for arm in statuses:
-        over = arm.phase is not None and arm.phase.over
-        if over or arm.arm not in planned or (trials is not None and arm.arm not in trials):
+        if arm.over or arm.arm not in planned or (trials is not None and arm.arm not in trials):
             continue
         points = status.points_of(arm.arm)
         done = len(sweep_of(points)) if points else 0

@@ -29,13 +29,13 @@ from breakeven_operator.actions import (
 )
 from breakeven_operator.cluster.api_json import problem_of
 from breakeven_operator.cluster.cluster_objects import ClusterObjects
+from breakeven_operator.cluster.fitter import FitTurns
 from breakeven_operator.kinds import EVENTS, PROFILES, Ref
 from breakeven_operator.ports import (
     Clock,
     Cluster,
     ClusterError,
     FieldConflictError,
-    Fits,
     Manifest,
     StaleObjectError,
     UnkeptError,
@@ -111,7 +111,7 @@ class Writer:
     def __init__(
         self,
         cluster: Cluster,
-        fits: Fits,
+        fits: FitTurns,
         clock: Clock,
         objects: ClusterObjects,
         *,

@@ -271,7 +271,7 @@ class Reconciler:
         namespace = service.metadata.namespace
         for action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
             await self._writer.carry_out(ActionPlan(reference(service), (action,)), report)
-        ended = [run for run in observation.runs if run.status.phase is not None and run.status.phase.final]
+        ended = [run for run in observation.runs if run.status.ended]
         failures = self._writer.failures.about(service.metadata.uid, self._clock.now())
         if not ended or of_creation(failures, RUNS, self._clock.now()) is not None:
             # A run that is to follow an ended one is found by it: until the next one is there it is not marked.

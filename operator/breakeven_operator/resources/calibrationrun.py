@@ -338,7 +338,7 @@ class CalibrationPlan(StatusModel):
 
     def halves(self, arm: PlannedArm, statuses: Iterable[ArmStatus]) -> bool:
         """Whether a trial leaves loads to the arm's second start, which is planned and was not skipped."""
-        over = {one.arm for one in statuses if one.phase is not None and one.phase.over}
+        over = {one.arm for one in statuses if one.over}
         again = f"{arm.arm}{AGAIN}"
         return self.in_turns and again not in over and any(one.arm == again for one in self.arms)
 
@@ -436,6 +436,11 @@ class ArmStatus(StatusModel):
     earlier_gpu_seconds: Number | None = row("The same of the Jobs before the present one.")
     attempts: int = row("Jobs started for it.", default=0, ge=0, le=1024)
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is measured of the arm."""
+        return self.phase is not None and self.phase.over
+
 
 class RunDisplay(StatusModel):
     """The columns of kubectl get, ready to print."""
@@ -483,6 +488,11 @@ class CalibrationRunStatus(StatusModel):
     display: RunDisplay | None = row("The columns of kubectl get, ready to print.")
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to the run."""
+        return self.phase is not None and self.phase.final
+
+    @property
     def planned_points(self) -> int:
         """Points the run will have: an arm that is over has what it has, and a sweep may replace points that were no good."""
         plan, statuses = self.plan, self.arm_statuses
@@ -490,8 +500,7 @@ class CalibrationRunStatus(StatusModel):
         total = 0
         for arm in self.arm_statuses:
             measured = len(self.points_of(arm.arm))
-            over = arm.phase is not None and arm.phase.over
-            total += measured if over else max(planned.get(arm.arm, 0), measured)
+            total += measured if arm.over else max(planned.get(arm.arm, 0), measured)
         return total
 
     def points_of(self, arm: str) -> tuple[StoredPoint, ...]:
