@@ -394,8 +394,8 @@ def question_of(
 def _gpus(container: Mapping[str, Any]) -> int:
     resources = container.get("resources")
     limits = resources.get("limits") if isinstance(resources, Mapping) else None
-    said = str(limits.get("nvidia.com/gpu", "")) if isinstance(limits, Mapping) else ""
-    return int(said) if re.fullmatch(r"[1-9]\d{0,3}", said) else _SERVER_GPUS
+    number = str(limits.get("nvidia.com/gpu", "")) if isinstance(limits, Mapping) else ""
+    return int(number) if re.fullmatch(r"[1-9]\d{0,3}", number) else _SERVER_GPUS
 
 
 def verdicts(
@@ -477,8 +477,8 @@ def _run(
         raise BreakevenError(
             f"{command[0]} has no vLLM; pip install 'breakeven[vllm]', or name a Python that has it: --engine PYTHON"
         )
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["without a word"]
-    return f"vLLM's process ended ({said[-1].strip()[:200]})"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["without a word"]
+    return f"vLLM's process ended ({lines[-1].strip()[:200]})"
 
 
 def _verdict(question: AskedEngine, answer: Mapping[str, Any]) -> EngineVerdict:
@@ -499,9 +499,9 @@ def _verdict(question: AskedEngine, answer: Mapping[str, Any]) -> EngineVerdict:
 
 def verdict_line(verdict: EngineVerdict, image: str) -> str:
     """A verdict as people read it, with a word if the image's tag names another version."""
-    said, version = version_of(image), verdict.vllm
-    other = said is not None and version and VllmVersion.of(version) != said
-    by = f"vLLM {version}" + (f" (the image's tag says {said})" if other else "")
+    tagged, version = version_of(image), verdict.vllm
+    other = tagged is not None and version and VllmVersion.of(version) != tagged
+    by = f"vLLM {version}" + (f" (the image's tag says {tagged})" if other else "")
     left = f"; not judged: {'; '.join(verdict.unjudged)}" if verdict.unjudged else ""
     if verdict.outcome == "unjudged":
         return f"not judged: {verdict.sentence}{left}"
