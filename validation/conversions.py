@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.load_driver.course import LONE_REQUESTS, LONE_TOKENS, probes_of
 from breakeven.load_driver.design import SweepSettings
 from breakeven.load_driver.measuring import residual_lengths
-from breakeven.load_driver.sweep import LONE_REQUESTS, probes_of
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.profile import Conditions, LoadPoint, Profile
@@ -265,10 +265,10 @@ def calibrated(engine: CalibratedEngine, arms: CostArms, seed: int) -> Profile:
     settings = SweepSettings()
     for arm in both:
         points.append(_closed_point(arms, arm, 1, p, g, 100))
-        for number, probe in enumerate(probes_of(p, g, settings), start=101):
-            points.append(
-                _closed_point(arms, arm, probe.clients, probe.prompt_tokens, probe.output_tokens, number)
-            )
+        for number, probe in enumerate(probes_of(p, settings), start=101):
+            clients = probe.load.clients or 1
+            tokens = LONE_TOKENS if clients == 1 else g
+            points.append(_closed_point(arms, arm, clients, probe.prompt_tokens or p, tokens, number))
     return fit_points(points)
 
 

@@ -32,10 +32,11 @@ from breakeven.arm import arm_drafting
 from breakeven.errors import InputError
 from breakeven.load_driver.asking import ask, gate_prompts, judge
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.course import Sweep
 from breakeven.load_driver.dataset import Dataset, read_dataset
 from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
 from breakeven.load_driver.question import Question
-from breakeven.load_driver.sweep import Sweep, SweepProgress, run_sweep
+from breakeven.load_driver.sweep import SweepProgress, run_sweep
 from breakeven.points.point import Point
 from breakeven_operator.calibration.answer_secrets import (
     MOUNT_PATH,

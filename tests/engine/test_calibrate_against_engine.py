@@ -16,9 +16,10 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli.calibrate import PointsFile
 from breakeven.fitting import fit_points
 from breakeven.load_driver.client import Endpoint, EngineClient
+from breakeven.load_driver.course import Sweep
 from breakeven.load_driver.design import SweepSettings, line_through
 from breakeven.load_driver.sent_workload import SentWorkload
-from breakeven.load_driver.sweep import Sweep, run_sweep
+from breakeven.load_driver.sweep import run_sweep
 from breakeven.points.point import Point
 from breakeven.readers.reading import read_file
 from fakes.simulated_engine import simulated

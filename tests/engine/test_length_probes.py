@@ -7,9 +7,10 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.fitting import fit_points
 from breakeven.load_driver.client import Endpoint, EngineClient
+from breakeven.load_driver.course import Sweep
 from breakeven.load_driver.design import SweepSettings, of_the_sweep
 from breakeven.load_driver.sent_workload import SentWorkload
-from breakeven.load_driver.sweep import Sweep, run_sweep
+from breakeven.load_driver.sweep import run_sweep
 from breakeven.points.point import Point
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time

@@ -9,11 +9,12 @@ import pytest
 
 from breakeven.arm import Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.course import Sweep
 from breakeven.load_driver.design import SweepSettings, SweepStep
 from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.sent_workload import ProsePrompts, SentWorkload
-from breakeven.load_driver.sweep import Sweep, check_arm, run_sweep, sized_prose
+from breakeven.load_driver.sweep import check_arm, run_sweep, sized_prose
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.reasons import Reason

@@ -14,6 +14,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.course import Sweep, loads_of
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
 from breakeven.load_driver.measuring import MeasuredWindow, Trial, measure
 from breakeven.load_driver.question import Question
@@ -22,9 +23,7 @@ from breakeven.load_driver.sweep import (
     FEWEST_PAIRS,
     PAIRED_ERROR,
     Speedup,
-    Sweep,
     SweepProgress,
-    loads_of,
     run_sweep,
     speedups_of,
 )
@@ -113,7 +112,7 @@ async def test_all_arms_are_measured_at_one_load_before_the_next_in_reversed_ord
     assert len(slow) == 1
     # 1/(16 tokens * 9 ms) is its capacity.
     (high,) = {point.load for point in points if point.load.rps == max(rates)}
-    assert SWEEP.course.left_out(loads_of(points)) == {EAGLES[1]: [high]}
+    assert SWEEP.left_out(loads_of(points)) == {EAGLES[1]: [high]}
 
 
 @in_virtual_time

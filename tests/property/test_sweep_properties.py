@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from breakeven.load_driver.course import Course
+from breakeven.load_driver.course import Sweep
 from breakeven.load_driver.design import (
     Finished,
     SweepSettings,
@@ -113,7 +113,7 @@ def test_a_step_never_plans_beyond_the_time_that_is_left(plan, law, limit_s, spe
     if isinstance(step, SweepStep):
         assert spent_s + step.expected_s <= limit_s + 1e-6
     arm = ends[0].arm
-    assert 0 <= Course((arm,), limited).seconds_left(ends, spent_s) <= max(0.0, limit_s - spent_s)
+    assert 0 <= Sweep((arm,), settings=limited).seconds_left(ends, spent_s) <= max(0.0, limit_s - spent_s)
 
 
 @draws(40)

@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.load_driver.course import Course
+from breakeven.load_driver.course import Sweep
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
 from breakeven.load_driver.next_point import believed, imagined
 from breakeven.load_driver.question import Question
@@ -24,20 +24,22 @@ SETTINGS = SweepSettings(loads=8, warmup_seconds=2.0, max_concurrency=64)
 def test_steps_are_numbered_after_the_points_and_each_knows_how_many_there_will_be(question):
     none = tuple(closed("none", 0, 1.2, 0.07, clients=(1, 4, 16, 64), requests=200.0))
     measured = closed("eagle3", 3, 0.7, 0.1, clients=(1,), requests=200.0)
-    steps = Course((EAGLE,), SETTINGS, question, none).steps(measured, lone_s=1.2)
+    steps = Sweep((EAGLE,), settings=SETTINGS, question=question, others=none).load_steps(
+        measured, lone_s=1.2
+    )
     last = 1 + len(steps)
     assert last > 2
     numbered = [(arm, step.number, step.total) for arm, step in steps]
     assert numbered == [(EAGLE, number, last) for number in range(2, last + 1)]
 
 
-def believed_at(question: Question, points: list[Point], course: Course, step: SweepStep) -> Point:
+def believed_at(question: Question, points: list[Point], course: Sweep, step: SweepStep) -> Point:
     """The point of a step that comes out as it is believed."""
     (expected,) = believed(question, [*points, *course.others], [EAGLE], step.load, step.window_s)
     return imagined(expected)
 
 
-def swept(course: Course, measured: tuple[Point, ...] = ()) -> tuple[list[Point], list[SweepStep], Finished]:
+def swept(course: Sweep, measured: tuple[Point, ...] = ()) -> tuple[list[Point], list[SweepStep], Finished]:
     """A start of the sweep, every point of which comes out as it is believed."""
     points, steps = list(measured), list[SweepStep]()
     asked = course.question or Question((EAGLE,), SETTINGS, running=EAGLE)
@@ -52,12 +54,14 @@ def test_two_starts_measure_the_loads_of_one_and_one_of_the_first_once_more(auto
     none = tuple(closed("none", 0, 1.2, 0.07, clients=(1, 4, 16, 64), requests=200.0))
     # More than half of the loads are worth buying.
     question = Question((EAGLE,), SETTINGS, target_regret=1e-6, running=EAGLE) if auto else None
-    one, whole, _ = swept(Course((EAGLE,), SETTINGS, question, none))
-    first, begun, ended = swept(Course((EAGLE,), replace(SETTINGS, halved=True), question, none))
+    one, whole, _ = swept(Sweep((EAGLE,), settings=SETTINGS, question=question, others=none))
+    first, begun, ended = swept(
+        Sweep((EAGLE,), settings=replace(SETTINGS, halved=True), question=question, others=none)
+    )
     assert [step.load for step in begun] == [step.load for step in whole[:4]]
     assert not ended.complete
     assert ended.reason == "4 of 8 loads measured; a second start measures the others"
-    second = Course((EAGLE,), SETTINGS, question, none, before=tuple(first))
+    second = Sweep((EAGLE,), settings=SETTINGS, question=question, others=none, before=tuple(first))
     both, rest, _ = swept(second, tuple(first))
     # A sweep that has bought all that it may buy repeats nothing.
     wanted = whole[4:] if auto else whole[4:-1]
@@ -72,7 +76,7 @@ def test_two_starts_measure_the_loads_of_one_and_one_of_the_first_once_more(auto
 def test_a_first_start_goes_on_until_it_has_points_for_a_law():
     settings = replace(SETTINGS, loads=5, halved=True)
     course, points = (
-        Course((EAGLE,), settings),
+        Sweep((EAGLE,), settings=settings),
         list(closed("eagle3", 3, 0.7, 0.1, clients=(1, 64), requests=200.0)),
     )
     points[1] = replace(points[1], flag=str(Reason.SATURATED_POINT))
@@ -86,7 +90,7 @@ def test_a_first_start_goes_on_until_it_has_points_for_a_law():
 
 def walked(arms: dict[Arm, tuple[float, float]], question: Question | None = None) -> list[Point]:
     """The points of a joint sweep of engines that obey their laws, in their order."""
-    course, points = Course(tuple(arms), SETTINGS, question), list[Point]()
+    course, points = Sweep(tuple(arms), settings=SETTINGS, question=question), list[Point]()
     while isinstance(turn := course.next_step(points), tuple):
         arm, step = turn
         c1_s, c2_s = arms[arm]

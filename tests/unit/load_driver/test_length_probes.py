@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from breakeven.load_driver.course import LONGER, missing_probes, planned_probes, probes_of
 from breakeven.load_driver.design import SweepSettings, of_the_sweep
 from breakeven.load_driver.sent_workload import SentWorkload
-from breakeven.load_driver.sweep import LONGER, missing_probes, planned_probes, probes_of
 from breakeven.points.point import POINTS_AT_OTHER_LENGTHS, ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 from sweeps import seen
@@ -24,26 +24,25 @@ def closed(clients: int, prompt_tokens: float) -> Point:
 
 
 def test_an_arm_has_two_of_them_at_the_length_that_the_engine_counted():
-    probes = missing_probes([closed(1, 520.0)], WORKLOAD, SETTINGS)
+    probes = missing_probes([closed(1, 520.0)], SETTINGS)
     assert [probe.prompt_tokens for probe in probes] == [LONGER * 520] * 2
     assert len(probes) == POINTS_AT_OTHER_LENGTHS, "what plans and estimates count with"
 
 
 def test_nothing_is_asked_before_a_point_tells_how_long_prompts_are_and_nothing_twice():
-    assert missing_probes([], WORKLOAD, SETTINGS) == ()
+    assert missing_probes([], SETTINGS) == ()
     own = closed(1, 520.0)
-    first, second = missing_probes([own], WORKLOAD, SETTINGS)
-    done = closed(first.clients, 2080.0)
-    assert missing_probes([own, done], WORKLOAD, SETTINGS) == (second,)
-    assert missing_probes([own, done, closed(second.clients, 2080.0)], WORKLOAD, SETTINGS) == ()
+    first, second = missing_probes([own], SETTINGS)
+    done = closed(first.load.clients or 0, 2080.0)
+    assert missing_probes([own, done], SETTINGS) == (second,)
+    assert missing_probes([own, done, closed(second.load.clients or 0, 2080.0)], SETTINGS) == ()
     assert of_the_sweep([own, done]) == [own]
 
 
 @pytest.mark.parametrize(("left_s", "window_s"), [(math.inf, 60.0), (240.0, 30.0), (39.0, None)])
 def test_the_sweeps_own_loads_come_first_where_time_is_short(left_s, window_s):
-    for probe in probes_of(500.0, 100, SETTINGS):
-        step = probe.step(SETTINGS, left_s)
-        assert (None if step is None else step.longest_s) == window_s
+    steps = probes_of(500.0, SETTINGS, left_s)
+    assert [step.longest_s for step in steps] == ([] if window_s is None else [window_s] * 2)
 
 
 def test_a_plan_counts_what_they_take():

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
     from breakeven.arm import Arm
     from breakeven.load_driver.client import Endpoint, EngineError
+    from breakeven.load_driver.course import Sweep
     from breakeven.load_driver.design import Finished
-    from breakeven.load_driver.sweep import Sweep, SweepProgress
+    from breakeven.load_driver.sweep import SweepProgress
     from breakeven.points.point import Point
 
 

@@ -16,12 +16,12 @@ from breakeven.errors import InputError
 if TYPE_CHECKING:
     from breakeven.arm import Arm
     from breakeven.load_driver.client import Endpoint
+    from breakeven.load_driver.course import Sweep
     from breakeven.load_driver.dataset import Dataset
     from breakeven.load_driver.design import SweepSettings
     from breakeven.load_driver.lengths import LengthDistribution
     from breakeven.load_driver.question import Question
     from breakeven.load_driver.sent_workload import SentWorkload
-    from breakeven.load_driver.sweep import Sweep
 
 _MOST_LOADS = 12
 _GUESSED_STEP_S = 0.01  # 7 ms on an H100 with 8 billion parameters, four times as much with 70
@@ -187,8 +187,8 @@ def sweep_of(options: Mapping[str, Any], arms: tuple[Arm, ...]) -> Sweep:
         UsageError: options that do not belong together.
         InputError: an option whose value is refused.
     """
+    from breakeven.load_driver.course import Sweep
     from breakeven.load_driver.design import SweepSettings
-    from breakeven.load_driver.sweep import Sweep
     from breakeven.points.point import LoadMode
     from breakeven.serving.vllm_versions import check_min_p
 

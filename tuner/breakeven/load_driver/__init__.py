@@ -9,10 +9,10 @@
     question   the decision behind a calibration, and the arms that may win it       pure
     beliefs    joint belief about the laws of several arms                           pure
     next_point the point that saves most expected loss per second                    pure
-    course     all arms at one load before the next, spread evenly or bought         pure
+    course     a sweep: all arms at one load before the next, spread or bought      pure
     client     the only socket: streamed completions and the metrics page
     measuring  one operating point under a steady load
-    sweep      course and measuring in a loop: resumable, budgeted, reporting; pairs
+    sweep      a sweep in a loop: resumable, budgeted, reporting; pairs at its end
     asking     the requests of the answer gate
 
 The driver influences the measurement, because it may share a node with the engine. So it is one small open-loop

@@ -1,4 +1,4 @@
-"""A sweep of the engines that are up: ask the course what to measure, measure it, hand the point over, until there is no more."""
+"""A sweep of the engines that are up: ask it what to measure next, measure it, hand the point over, until there is no more."""
 
 from __future__ import annotations
 
@@ -7,32 +7,23 @@ import math
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import read_counters
-from breakeven.load_driver.course import Course
-from breakeven.load_driver.design import Finished, SweepSettings, SweepStep, carries, of_the_sweep
+from breakeven.load_driver.course import LONE_REQUESTS, LONE_TOKENS, Sweep, loads_of, missing_probes
+from breakeven.load_driver.design import Finished, SweepStep, carries
 from breakeven.load_driver.lengths import LogNormalLengths
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.next_point import Purchase, believed, some_schedule
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.sent_workload import SYNTHETIC, Prompts, ProsePrompts, SentWorkload
 from breakeven.load_driver.window import RequestRecord
-from breakeven.points.point import ImposedLoad, LoadMode, Point, significant
-from breakeven.points.quality import FEWEST_GENERATIONS
+from breakeven.points.point import ImposedLoad, Point, significant
 
 _SIZING_REQUESTS = 5
-LONGER = 4
-"""The second prompt length over the first: live lengths up to four times the calibrated ones are then between points."""
-CLIENTS = 16
-LONE_REQUESTS = 5
-LONE_TOKENS = 2
-_FIRST_NUMBER = 900
 _FIRST_PAIR = 500
-_PAIRED_SHARE = 0.2
-"""Share of a sweep's time for pairs, if it measures no speculation and another arm."""
 FEWEST_PAIRS = 4
 """The scatter of fewer pairs is too much a matter of chance for a standard error."""
 PAIRED_ERROR = 0.05
@@ -49,93 +40,6 @@ class SweepProgress:
     total: int
     point_seconds: float
     seconds_left: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Everything that describes one sweep.
-
-    Attributes:
-        arms: arms whose engines are up; each load is measured on all of them before the next one.
-        prompts: in place of the workload's own.
-        lengths: also measure the few points at other lengths, from which the cost of a step follows.
-        question: the decision that the points serve; None if loads are spread evenly.
-        others: points of other arms, by which the loads are chosen.
-        before: points of the arm's first start at its own lengths, if its engine was started a second time.
-        paired_rps: rates (1/s) for pairs of no speculation and another arm; empty for a load in the middle, None for no pairs.
-    """
-
-    arms: tuple[Arm, ...]
-    workload: SentWorkload = field(default_factory=SentWorkload)
-    settings: SweepSettings = field(default_factory=SweepSettings)
-    prompts: Prompts | None = None
-    lengths: bool = False
-    question: Question | None = None
-    others: tuple[Point, ...] = ()
-    before: tuple[Point, ...] = ()
-    paired_rps: tuple[float, ...] | None = None
-
-    @property
-    def course(self) -> Course:
-        """Choice of its loads, with the time for pairs left over."""
-        settings, most_s = self.settings, self.settings.max_seconds
-        if most_s is not None and self.paired:
-            settings = replace(settings, max_seconds=most_s * (1.0 - _PAIRED_SHARE))
-        return Course(self.arms, settings, self.question, self.others, self.before)
-
-    @property
-    def paired(self) -> bool:
-        """Whether it ends with pairs of no speculation and the fastest arm."""
-        return self.paired_rps is not None and NO_SPECULATION in self.arms and len(self.arms) > 1
-
-    def pairs_s(self, measured: Sequence[Point], planned_s: float = 0.0) -> float:
-        """Time for pairs (s) of a sweep without a limit, by their share of the whole; `planned_s` is for loads still to come."""
-        warmup_s = self.settings.warmup_seconds
-        loads_s = sum((point.window_s or 0.0) + warmup_s for point in measured if not point.replicate)
-        return (loads_s + planned_s) * _PAIRED_SHARE / (1.0 - _PAIRED_SHARE)
-
-    def steps(self, measured: Sequence[Point], lone_s: float) -> tuple[tuple[Arm, SweepStep], ...]:
-        """All steps that are left, those at other lengths included, if every point comes out as it is believed now.
-
-        `measured` are points of these arms and workload from earlier starts; `lone_s` is a guess at a lone request's latency without
-        speculation (s), used while there is no point.
-        """
-        own, course = loads_of(measured), self.course
-        left_s = (course.settings.max_seconds or math.inf) / len(self.arms)
-        probes = [
-            (arm, step)
-            for arm in self.arms
-            if self.lengths and not arm.scheduled and not isinstance(course.next_step(own), Finished)
-            for step in planned_probes(
-                [point for point in measured if point.arm == arm],
-                self.workload,
-                self.settings,
-                left_s,
-                lambda clients, arm=arm: course.latency_s(arm, own, clients, lone_s),  # type: ignore[misc]
-            )
-        ]
-        probes.sort(key=lambda turn: self.place_of(turn[0], turn[1].number))
-        steps = course.steps(own, lone_s, sum(step.expected_s for _, step in probes))
-        # The first point of each arm shows how long prompts are.
-        first = next((i for i, (_, step) in enumerate(steps) if step.number > 1), len(steps))
-        return (*steps[:first], *probes, *steps[first:])
-
-    def place_of(self, arm: Arm, number: int) -> tuple[int, int]:
-        """By which the points at other lengths are sorted: by their number, arms in reversed order at every second one."""
-        place = self.arms.index(arm)
-        return number, -place if number % 2 else place
-
-    @property
-    def precision(self) -> Precision:
-        """Conditions under which windows may end early."""
-        return Precision(
-            self.settings.relative_error, self.settings.min_requests, self.settings.min_point_seconds
-        )
-
-
-def loads_of(points: Sequence[Point]) -> list[Point]:
-    """The points of a sweep's loads: neither at other lengths nor of a pair."""
-    return [point for point in of_the_sweep(points) if point.replicate is None]
 
 
 async def answering(
@@ -192,7 +96,7 @@ async def run_sweep(
             on_lost(arm, error)
             run.sweep = replace(run.sweep, arms=tuple(one for one in run.sweep.arms if one != arm))
     reasons = [turn.reason]
-    for arm, loads in run.sweep.course.left_out(loads_of(run.points)).items():
+    for arm, loads in run.sweep.left_out(loads_of(run.points)).items():
         reasons.append(f"{arm} not at {', '.join(map(str, loads))}: beyond 80 % of its capacity")
     reasons += [f"{arm} left out, its engine failed" for arm in sweep.arms if arm not in run.sweep.arms]
     if run.sweep.paired:
@@ -218,9 +122,11 @@ class _Run:
     async def trial(self, arm: Arm) -> Trial:
         """The requests of an arm's points."""
         if arm not in self._trials:
-            workload, prompts = self.sweep.workload, self.sweep.prompts or self.sweep.workload.prompts()
-            prompts = prompts or await sized_prose(self.engines[arm], workload)
-            self._trials[arm] = Trial(arm, prompts, workload.answers(), self.sweep.precision)
+            workload = self.sweep.workload
+            prompts = workload.prompts() or await sized_prose(self.engines[arm], workload)
+            settings = self.sweep.settings
+            early = Precision(settings.relative_error, settings.min_requests, settings.min_point_seconds)
+            self._trials[arm] = Trial(arm, prompts, workload.answers(), early)
         return self._trials[arm]
 
     async def measure(
@@ -246,41 +152,37 @@ class _Run:
         """The next arm and load, once each arm has what it needs at other lengths."""
         sweep, own = self.sweep, loads_of(self.points)
         if sweep.lengths and {arm for arm in sweep.arms if not arm.scheduled} <= {point.arm for point in own}:
-            if not isinstance(sweep.course.next_step(own), Finished):
+            if not isinstance(sweep.next_step(own), Finished):
                 await self._measure_other_lengths()
             self.sweep = sweep = replace(sweep, lengths=False)
         used_s = time.monotonic() - self.begun_s
-        self.left_s = sweep.course.seconds_left(own, used_s)
-        return sweep.course.next_step(own, used_s)
+        self.left_s = sweep.seconds_left(own, used_s)
+        return sweep.next_step(own, used_s)
 
     async def _measure_other_lengths(self) -> None:
         """Measure what is missing of the points at other lengths, by at least one point of each arm at its own lengths."""
         sweep, prompts = self.sweep, dict[Arm, Prompts]()
-        left_s = (sweep.course.settings.max_seconds or math.inf) - (time.monotonic() - self.begun_s)
+        left_s = (sweep.of_loads.max_seconds or math.inf) - (time.monotonic() - self.begun_s)
         # Their number is fixed: a window ends with its requests, neither with a time nor with a precision.
         precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
         missing = [
-            (arm, probe)
+            (arm, step)
             for arm in sweep.arms
             if not arm.scheduled
-            for probe in missing_probes(
-                [point for point in self.points if point.arm == arm], sweep.workload, sweep.settings
+            for step in missing_probes(
+                [point for point in self.points if point.arm == arm], sweep.settings, left_s / len(sweep.arms)
             )
         ]
-        for arm, probe in sorted(missing, key=lambda one: sweep.place_of(one[0], one[1].number)):
-            step = probe.step(sweep.settings, left_s / len(sweep.arms))
-            if step is None:
-                return
+        for arm, step in sorted(missing, key=lambda one: sweep.place_of(one[0], one[1].number)):
             # Too long for the model: the arm is measured as before, and other lengths stay a range. An engine that is gone fails
             # the sweep's next point.
             with contextlib.suppress(EngineError):
+                tokens = sweep.workload.output_tokens
                 if arm not in prompts:
                     # Made-up prose of one length without a shared prefix: a cached prompt would hide the cost of prefill.
-                    plain = SentWorkload(
-                        probe.prompt_tokens, sweep.workload.output_tokens, sweep.workload.seed
-                    )
+                    plain = SentWorkload(step.prompt_tokens or 1, tokens, sweep.workload.seed)
                     prompts[arm] = await sized_prose(self.engines[arm], plain)
-                lengths = LogNormalLengths(1, probe.output_tokens)
+                lengths = LogNormalLengths(1, LONE_TOKENS if step.load.clients == 1 else tokens)
                 await self.measure(Trial(arm, prompts[arm], lengths, precision), step, SYNTHETIC)
 
     # Pairs of windows next to each other, no speculation and one arm with the same arrivals and prompts, in the order A B, B A.
@@ -436,103 +338,3 @@ async def sized_prose(client: EngineClient, workload: SentWorkload) -> ProseProm
         counted += record.prompt_tokens
         asked += prose.relative_length(index)
     return prose.resized(workload.prompt_tokens, counted / asked)
-
-
-# A few points at other lengths that show the costs of an engine's steps: without them other lengths are a guess.
-#
-# Each arm has two, as soon as its first point shows how long prompts are by the engine's own count. Lone requests with a
-# longer prompt and answers of two tokens give prefill per prompt token: a few times the lone time to first token. A few
-# clients with the longer prompt give what context adds to a step: about six request latencies. With 512 prompt and 256
-# output tokens that is one second and up to 20 on the simulated H100. A sweep with little time left skips them.
-
-
-@dataclass(frozen=True, slots=True)
-class LengthProbe:
-    """One point at other lengths; its number, far from the numbers of the other points, determines prompts and arrivals."""
-
-    prompt_tokens: int
-    output_tokens: int
-    clients: int
-    number: int
-
-    def step(self, settings: SweepSettings, left_s: float) -> SweepStep | None:
-        """The step of this probe; None if the sweep's own loads need all of the time that is left (infinite without a limit)."""
-        longest_s = min(settings.point_seconds, left_s / settings.loads)
-        if longest_s < settings.min_point_seconds:
-            return None
-        return SweepStep(
-            load=ImposedLoad(LoadMode.CLOSED, self.clients),
-            latency_s=None,
-            inflight=float(self.clients),
-            company_s=0.0,
-            warmup_s=0.0,
-            window_s=longest_s,
-            longest_s=longest_s,
-            number=self.number,
-            total=settings.loads,
-            prompt_tokens=self.prompt_tokens,
-        )
-
-
-def probes_of(
-    prompt_tokens: float, output_tokens: int, settings: SweepSettings
-) -> tuple[LengthProbe, LengthProbe]:
-    """The points at other lengths that an arm needs, by the mean lengths of its sweep."""
-    longer = round(LONGER * prompt_tokens)
-    clients = max(min(CLIENTS, settings.max_concurrency // 2), 2)
-    return (
-        LengthProbe(longer, LONE_TOKENS, 1, _FIRST_NUMBER),
-        LengthProbe(longer, output_tokens, clients, _FIRST_NUMBER + 1),
-    )
-
-
-def missing_probes(
-    points: Sequence[Point], workload: SentWorkload, settings: SweepSettings
-) -> tuple[LengthProbe, ...]:
-    """The points at other lengths that are still to be measured; none before a point shows how long prompts are."""
-    own = of_the_sweep(points)
-    known = [point.prompt_tokens for point in own if point.prompt_tokens]
-    if not known:
-        return ()
-    there = {point.concurrency for point in points if point not in own}
-    return tuple(
-        probe for probe in probes_of(known[0], workload.output_tokens, settings) if probe.clients not in there
-    )
-
-
-def planned_probes(
-    measured: Sequence[Point],
-    workload: SentWorkload,
-    settings: SweepSettings,
-    left_s: float,
-    latency_s: Callable[[int], float],
-) -> tuple[SweepStep, ...]:
-    """The steps at other lengths that are left, as long as they are expected to take.
-
-    Before any point the workload says how long prompts are. `latency_s` is the believed latency (s) of the sweep's requests among
-    so many clients; `left_s` is infinite without a limit.
-    """
-    missing = (
-        missing_probes(measured, workload, settings)
-        if of_the_sweep(measured)
-        else probes_of(workload.prompt_tokens, workload.output_tokens, settings)
-    )
-    steps = []
-    for probe in missing:
-        step = probe.step(settings, left_s)
-        if step is None:
-            break
-        asked_s = (
-            _lone_s(measured, latency_s(1), workload) if probe.clients == 1 else latency_s(probe.clients)
-        )
-        answers = max(LONE_REQUESTS / probe.clients, FEWEST_GENERATIONS if probe.clients > 1 else 0.0)
-        window_s = min(answers * asked_s, step.window_s)
-        steps.append(replace(step, latency_s=asked_s, warmup_s=asked_s, window_s=window_s))
-    return tuple(steps)
-
-
-def _lone_s(measured: Sequence[Point], lone_s: float, workload: SentWorkload) -> float:
-    """Latency of a lone request with the longer prompt and a short answer; a prompt that was not timed takes a step."""
-    step_s = lone_s / workload.output_tokens
-    first_s = next((point.ttft_mean_s for point in of_the_sweep(measured) if point.ttft_mean_s), step_s)
-    return LONGER * first_s + (LONE_TOKENS - 1) * step_s
