@@ -25,8 +25,7 @@ from breakeven.fitting import fit_points
 from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.next_point import next_point
 from breakeven.load_driver.question import EXPECTED_SHARES, Question
-from breakeven.planning.best_arm import best_arm
-from breakeven.planning.evaluation import LoadQuestion, evaluate
+from breakeven.planning.evaluation import LoadQuestion, best_arm, evaluate
 from breakeven.planning.objective import Slo
 from breakeven.points.point import Point
 from breakeven.profile import LoadPoint, Profile

@@ -15,13 +15,13 @@ from breakeven.arm import Arm
 from breakeven.deciding import Decision
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.attainment import Histogram
 from breakeven.planning.capacity import (
     Capacity,
     FewestReplicas,
 )
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.outlook import PastRates
+from breakeven.planning.forecast import PastRates
+from breakeven.planning.objective import Histogram
 from breakeven.profile import Bounds, Comparison, Conditions, Profile
 from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Window

@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.policy import Policy
+from breakeven.planning.objective import Policy
 from breakeven_sim.engine.costs import default_document, load_costs
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Fleet

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
 from breakeven.cli import root
-from breakeven.planning.attainment import Histogram
+from breakeven.planning.objective import Histogram
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import SeriesOwner
 from breakeven_operator.kinds import NamespacedName

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from breakeven.planning.attainment import Histogram
+from breakeven.planning.objective import Histogram
 from breakeven.serving.growths import ENGINES
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import Live

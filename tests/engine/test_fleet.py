@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.policy import Policy
+from breakeven.planning.objective import Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.costs import EngineCosts, parse_costs
 from breakeven_sim.engine.requests import Request

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.policy import Policy
+from breakeven.planning.objective import Policy
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven_sim.engine.costs import parse_costs
 from breakeven_sim.replay import hindsight

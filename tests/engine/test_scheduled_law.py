@@ -9,7 +9,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.policy import Policy
+from breakeven.planning.objective import Policy
 from breakeven.points.point import LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.tiers import Schedule

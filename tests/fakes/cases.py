@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.outlook import PastRates
+from breakeven.planning.forecast import PastRates
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import EngineLimits

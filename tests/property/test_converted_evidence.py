@@ -14,9 +14,8 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Decisions
 from breakeven.planning.decision_memory import DecisionMemory, Evidence
 from breakeven.planning.learned_laws import LawPrior, converted, learned
-from breakeven.planning.objective import Slo
+from breakeven.planning.objective import Policy, Slo
 from breakeven.planning.observed_load import Load
-from breakeven.planning.policy import Policy
 from breakeven.profile import Conditions, Profile
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json

@@ -18,14 +18,12 @@ from breakeven.planning.expected_saving import (
     Stakes,
     credible_rps,
     decide_by_saving,
+    table,
 )
-from breakeven.planning.fluid_queue import Outflow
-from breakeven.planning.forecast import Forecast
-from breakeven.planning.inflight import table
+from breakeven.planning.forecast import ExpectedLoad, Forecast
 from breakeven.planning.learned_laws import LawPrior
 from breakeven.planning.observed_load import Load
-from breakeven.planning.outlook import ExpectedLoad
-from breakeven.planning.surprise import LASTS_S
+from breakeven.planning.surprise import LASTS_S, Outflow
 from draws import draws
 from fakes.straight_curve import Law, straight_curve
 

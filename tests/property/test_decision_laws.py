@@ -12,10 +12,9 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.deciding import Decisions
 from breakeven.planning.decision import Action
 from breakeven.planning.decision_memory import DecisionMemory
-from breakeven.planning.objective import Slo
+from breakeven.planning.forecast import PastRates
+from breakeven.planning.objective import Policy, Slo
 from breakeven.planning.observed_load import Load
-from breakeven.planning.outlook import PastRates
-from breakeven.planning.policy import Policy
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 from draws import draws

@@ -5,14 +5,12 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.best_arm import best_arm
 from breakeven.planning.decision_memory import DecisionMemory
-from breakeven.planning.evaluation import LoadQuestion, evaluate
+from breakeven.planning.evaluation import LoadQuestion, best_arm, evaluate
 from breakeven.planning.expected_saving import Stakes, decide_by_saving, fitted_law
-from breakeven.planning.forecast import Forecast
+from breakeven.planning.forecast import ExpectedLoad, Forecast
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
-from breakeven.planning.outlook import ExpectedLoad
 from breakeven.profile import LoadPoint
 from draws import draws
 from fakes.lawful_profile import lawful_points

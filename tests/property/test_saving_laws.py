@@ -19,10 +19,9 @@ from breakeven.planning.expected_saving import (
     Stakes,
     decide_by_saving,
     known_speedup,
+    table,
 )
-from breakeven.planning.fluid_queue import waited_along
-from breakeven.planning.forecast import Forecast, forecast
-from breakeven.planning.inflight import table
+from breakeven.planning.forecast import ExpectedLoad, Forecast, PastRates, forecast
 from breakeven.planning.learned_laws import (
     INDEPENDENT_S,
     LawPrior,
@@ -32,8 +31,7 @@ from breakeven.planning.learned_laws import (
     with_latency,
 )
 from breakeven.planning.observed_load import Load
-from breakeven.planning.outlook import ExpectedLoad, PastRates
-from breakeven.planning.surprise import LASTS_S, Jump, worth_avoiding
+from breakeven.planning.surprise import LASTS_S, Jump, waited_along, worth_avoiding
 from draws import draws
 from fakes.straight_curve import Law, bent_curve, straight_curve
 

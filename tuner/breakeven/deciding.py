@@ -14,10 +14,9 @@ from breakeven.planning.decision import Action, Decision, Situation, decide, wit
 from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import fitted_law, known_speedup
-from breakeven.planning.objective import Slo
+from breakeven.planning.forecast import PastRates
+from breakeven.planning.objective import Policy, Slo
 from breakeven.planning.observed_load import Load
-from breakeven.planning.outlook import PastRates
-from breakeven.planning.policy import Policy
 from breakeven.planning.wording import sentence
 from breakeven.profile import Profile
 

@@ -16,8 +16,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, SCHEDULE
 from breakeven.errors import BreakevenError, InputError, NotIdentifiedError
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.draft_schedule import goodput, schedule
-from breakeven.planning.stepwise import step_view
+from breakeven.planning.draft_schedule import goodput, schedule, step_view
 from breakeven.points.point import Point
 from breakeven.profile import Profile
 from breakeven.serving.command_line import arm_json, configuration

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from breakeven.phrases import duration_text
-from breakeven.planning.outlook import PastRates
+from breakeven.planning.forecast import PastRates
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher
 from breakeven_operator.case import FleetReading, PastReading, SeriesOwner
 from breakeven_operator.kinds import NamespacedName

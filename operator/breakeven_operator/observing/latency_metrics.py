@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from breakeven import phrases
-from breakeven.planning.attainment import Histogram, added_up
+from breakeven.planning.objective import Histogram, added_up
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import ENGINE, POD, PREFIX, EngineSeries, Matcher, any_of, joined
 from breakeven_operator.case import Latencies, LatencyReading, Live, SeriesOwner

@@ -12,7 +12,7 @@ from breakeven.arm import Arm
 from breakeven.past.others_measured import OthersMeasured
 from breakeven.past.past_reading import KnownPast
 from breakeven.phrases import duration_text, figure
-from breakeven.planning.outlook import PastRates
+from breakeven.planning.forecast import PastRates
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile.comparisons import PaysWhere
 from breakeven.readers.prometheus import Samples

@@ -8,9 +8,8 @@ from datetime import datetime
 from breakeven.arm import Arm
 from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.learned_laws import slowdown
-from breakeven.planning.objective import Slo
+from breakeven.planning.objective import Policy, Slo
 from breakeven.planning.observed_load import Load
-from breakeven.planning.policy import Policy
 from breakeven.profile import Bounds, Profile
 from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window

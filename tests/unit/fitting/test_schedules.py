@@ -10,7 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points, with_schedule
-from breakeven.planning.stepwise import step_view
+from breakeven.planning.draft_schedule import step_view
 from breakeven.profile import Conditions, Profile
 from breakeven.tiers import Schedule
 from fakes.scheduled_points import LEVEL, STEEP, all_points, latency_s, points

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from breakeven.planning.outlook import PastRates
+from breakeven.planning.forecast import PastRates
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
 from breakeven_operator.judging.judge import choose

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.planning.attainment import Histogram
 from breakeven.planning.evaluation import LoadQuestion, evaluate
-from breakeven.planning.objective import Slo
+from breakeven.planning.objective import Histogram, Slo
 from breakeven.profile import LoadPoint
 from breakeven.reasons import Reason
 from breakeven_operator.case import Latencies

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from breakeven.planning.forecast import forecast
-from breakeven.planning.outlook import PastRates
+from breakeven.planning.forecast import PastRates, forecast
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven_operator.case import PastLoads, PastReading, SeriesOwner
 from breakeven_operator.observing.past_metrics import past_of, read_past

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.planning.attainment import Histogram
+from breakeven.planning.objective import Histogram
 from fakes.vllm_buckets import edges, vllm_buckets
 
 ROOT = Path(__file__).parents[3]

@@ -11,8 +11,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import root
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
-from breakeven.planning.best_arm import BestArm, best_arm, envelope
-from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion, evaluate
+from breakeven.planning.evaluation import ArmEvaluation, BestArm, LoadQuestion, best_arm, envelope, evaluate
 from breakeven.planning.objective import Slo
 from breakeven.profile import LoadPoint
 from breakeven.reasons import Reason

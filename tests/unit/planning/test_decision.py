@@ -15,10 +15,9 @@ from breakeven.deciding import Decisions
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, with_acceptance
 from breakeven.planning.decision_memory import Backlog, DecisionMemory, LargestRate, LiveAcceptance
-from breakeven.planning.objective import Slo, tail_factor
+from breakeven.planning.forecast import PastRates
+from breakeven.planning.objective import Policy, Slo, tail_factor
 from breakeven.planning.observed_load import Load, live_conditions
-from breakeven.planning.outlook import PastRates
-from breakeven.planning.policy import Policy
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
 from fakes.lawmodel import EAGLE, EAGLE_2, ArmLaw, chat, law_model

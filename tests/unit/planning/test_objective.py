@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from breakeven.planning.objective import Slo, objective_strain
-from breakeven.planning.policy import Policy
+from breakeven.planning.objective import Policy, Slo, objective_strain
 from breakeven.profile import Conditions, LoadPoint
 from breakeven.reasons import Reason
 from fakes.lawmodel import EAGLE, ArmLaw, chat

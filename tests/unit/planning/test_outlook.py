@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.planning.outlook import ExpectedLoad, PastRates, expected_loads
+from breakeven.planning.forecast import ExpectedLoad, PastRates, expected_loads
 
 RATES = st.lists(st.floats(0.0, 1e4), max_size=400)
 

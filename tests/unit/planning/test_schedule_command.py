@@ -13,7 +13,7 @@ from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.fitting import fit_points
 from breakeven.laws.mixture import TwoPointMixture
-from breakeven.planning.stepwise import step_view
+from breakeven.planning.draft_schedule import step_view
 from breakeven.profile import Conditions
 from breakeven.profile.fits import Lengths
 from breakeven.readers.reading import read_text

@@ -8,7 +8,7 @@ from scipy.stats import f
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.best_arm import envelope
+from breakeven.planning.evaluation import envelope
 from breakeven.profile import Comparison, Conditions, LoadPoint
 from breakeven.profile.comparisons import JudgedCurve, PaysWhere, compare_curves, speedups_at_rps
 from breakeven.profile.curves import Curve

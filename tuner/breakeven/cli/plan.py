@@ -40,8 +40,7 @@ from breakeven.laws.arrays import Span
 from breakeven.phrases import ranges_text, ratio_text, spoken
 
 if TYPE_CHECKING:
-    from breakeven.planning.best_arm import BestArm, Stretch
-    from breakeven.planning.evaluation import ArmEvaluation, Evaluations
+    from breakeven.planning.evaluation import ArmEvaluation, BestArm, Evaluations, Stretch
     from breakeven.planning.objective import Slo
     from breakeven.profile import Comparison, Profile
 
@@ -151,8 +150,7 @@ def command(
       breakeven plan chat.json --rps 12
       breakeven plan chat.json --rps 12 --tpot-slo-s 0.04 --rps-range 0 30 --draft-lengths 1-8
     """
-    from breakeven.planning.best_arm import best_arm
-    from breakeven.planning.evaluation import LoadQuestion, evaluate
+    from breakeven.planning.evaluation import LoadQuestion, best_arm, evaluate
     from breakeven.profile import Conditions, LoadPoint
     from breakeven.profile.operating_conditions import compared_text
 
@@ -189,7 +187,7 @@ def _objectives(
 
 def _planned(evaluations: Evaluations, best: BestArm, rps_range: Span | None, lacks: list[str]) -> Plan:
     """The answer: the best arm, the envelope if there is a range, and all warnings, `lacks` among them."""
-    from breakeven.planning.best_arm import envelope
+    from breakeven.planning.evaluation import envelope
     from breakeven.planning.wording import unmeasured_texts
 
     stretches = None

@@ -15,7 +15,7 @@ from breakeven.cli.parameters import InputFile, Number, read_draft_lengths
 from breakeven.cli.profile_options import arm_in, length_options, read_profile
 
 if TYPE_CHECKING:
-    from breakeven.planning.stepwise import StepView
+    from breakeven.planning.draft_schedule import StepView
     from breakeven.tiers import Schedule
 
 _TAX = (
@@ -83,8 +83,7 @@ def command(
         raise click.UsageError("give --alpha or --tokens-per-step, not both")
     if tpot_worst_case and tpot_slo_s is None:
         raise click.UsageError("--tpot-worst-case needs --tpot-slo-s")
-    from breakeven.planning.draft_schedule import schedule
-    from breakeven.planning.stepwise import step_view
+    from breakeven.planning.draft_schedule import schedule, step_view
     from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
 

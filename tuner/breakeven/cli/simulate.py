@@ -28,7 +28,7 @@ from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
-    from breakeven.planning.policy import Policy
+    from breakeven.planning.objective import Policy
     from breakeven.profile import Profile
     from breakeven_sim.replay.fleet_arms import CostArms, LawArms
     from breakeven_sim.replay.outcome import PolicyOutcome
@@ -397,8 +397,7 @@ def _named_arms(policies: Sequence[str], arms: Sequence[str]) -> tuple[list[Arm]
 
 
 def _policy(given: dict[str, Any], roll_s: float) -> Policy:
-    from breakeven.planning.objective import Slo
-    from breakeven.planning.policy import Policy
+    from breakeven.planning.objective import Policy, Slo
 
     return Policy(
         min_gain=given["min_gain_percent"] / 100.0,

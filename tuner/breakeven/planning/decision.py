@@ -24,12 +24,10 @@ from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory, LargestRate, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import ArmSaving, FittedLaw, SavingDecision, Stakes, decide_by_saving
-from breakeven.planning.forecast import Forecast, forecast
+from breakeven.planning.forecast import Forecast, PastRates, forecast
 from breakeven.planning.learned_laws import INDEPENDENT_S
-from breakeven.planning.objective import tail_factor
+from breakeven.planning.objective import Policy, tail_factor
 from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
-from breakeven.planning.outlook import PastRates
-from breakeven.planning.policy import Policy
 from breakeven.planning.surprise import LASTS_S
 from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason

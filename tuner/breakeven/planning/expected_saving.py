@@ -25,14 +25,100 @@ from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.decision_memory import ACCOUNT_S, DecisionMemory, Evidence
 from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.fluid_queue import Outflow, waited_along
-from breakeven.planning.forecast import Forecast
-from breakeven.planning.inflight import FULL, InflightTable, in_flight, table
+from breakeven.planning.forecast import ExpectedLoad, Forecast
 from breakeven.planning.learned_laws import LawPrior, LearnedLaws, SeenLatency, learned, with_latency
 from breakeven.planning.objective import ObjectiveStrain, tail_factor
 from breakeven.planning.observed_load import Load
-from breakeven.planning.outlook import ExpectedLoad
-from breakeven.planning.surprise import LASTS_S, Jump, worth_avoiding
+from breakeven.planning.surprise import (
+    LASTS_S,
+    Day,
+    Jump,
+    Outflow,
+    credible_rps,
+    waited_along,
+    worth_avoiding,
+)
+from breakeven.profile.curves import Curve
+
+_KNOTS = 48
+FULL = 0.97
+"""Share of saturation up to which the law's number in flight is reached while a load lasts; beyond it a queue grows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InflightTable:
+    """An arm's latency among others, tabulated once for the conditions of a service, at K numbers of others ascending from 0.
+
+    Attributes:
+        alone_share: share of C1 in that latency; shape (K,).
+        saturation_rps: rate beyond which there is no steady state (1/s).
+    """
+
+    others: FloatArray
+    latency_s: FloatArray
+    alone_share: FloatArray
+    saturation_rps: float
+
+    def parts_s(self, others: float) -> tuple[float, float]:
+        """Latency (s) among others in flight: of a lone request, and the part that the others add."""
+        alone_s = float(np.interp(others, self.others, self.latency_s * self.alone_share))
+        latency_s = float(np.interp(others, self.others, self.latency_s))
+        # A table that is constant beyond its end would make an engine with a long queue look slower than it is.
+        beyond = max(others - float(self.others[-1]), 0.0) / self.saturation_rps
+        return alone_s, latency_s + beyond - alone_s
+
+    def saturations(self, factors: FloatArray) -> FloatArray:
+        """Rates (1/s) beyond which there is no steady state, for drawn factors on C1 and C2: shape (M, 2) to (M,)."""
+        return np.asarray(self.saturation_rps / factors[:, 1])
+
+    def at(self, rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S) -> FloatArray:
+        """Requests in flight per replica: `in_flight` of this arm alone, factors of shape (M, 2) to (M, X)."""
+        return np.asarray(in_flight([self], rps, factors[:, None, :], lasts_s)[0])
+
+
+def in_flight(
+    tables: Sequence[InflightTable], rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S
+) -> FloatArray:
+    """Requests in flight per replica on each of A arms, in M draws; shape (A, M, X), finite at every one of X rates (1/s).
+
+    Factors on C1 and C2 have shape (M, A, 2). While a load near or beyond saturation lasts, a queue grows.
+    """
+    alone, each = np.moveaxis(factors, 2, 0).swapaxes(1, 2)[..., None]
+    others, latency_s, share = (
+        np.stack([getattr(one, name) for one in tables])[:, None, :]
+        for name in ("others", "latency_s", "alone_share")
+    )
+    rates = others / (latency_s * (alone * share + each * (1.0 - share)))
+    # Beyond it a queue grows.
+    full = (
+        FULL * np.stack([one.saturations(factors[:, place]) for place, one in enumerate(tables)])[..., None]
+    )
+    asked = np.minimum(rps, full)
+    # All draws in one look-up, each shifted beyond the one before it: one look-up per draw takes five times as long.
+    shift = (
+        np.arange(full.size).reshape(full.shape)
+        * 2.0
+        * (float(rates.max()) + float(asked.max(initial=0.0)) + 1.0)
+    )
+    held = np.interp(
+        (asked + shift).ravel(), (rates + shift).ravel(), np.broadcast_to(others, rates.shape).ravel()
+    )
+    held = held.reshape(asked.shape)
+    return np.asarray(held + np.maximum(rps - full, 0.0) * (lasts_s / 2.0) if lasts_s else held)
+
+
+def table(curve: Curve) -> InflightTable:
+    """Tabulate a curve from a lone request to well beyond where its rate has reached saturation."""
+    line, saturation_rps = curve.line, curve.saturation_rps
+    most = 2.0 * line.c1_s / line.c2_s / (1.0 - FULL)
+    others = np.concatenate([[0.0], np.geomspace(most * 1e-5, most, _KNOTS)])
+    return InflightTable(
+        others,
+        curve.met_latencies(others),
+        np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)),
+        saturation_rps,
+    )
+
 
 _DAY_S = 86400.0
 _STAYS = 1.2
@@ -46,12 +132,6 @@ _UNBOUNDED = 10.0
 _LEAST = 1e-12
 _LEAST_RPS = 1e-9
 """Rate below which a request is alone: the numbers in flight of a smaller one are 0, and have no ratio."""
-_WORST = (0.9, 0.95, 1.0, 1.1)
-"""Shares of what no speculation carries at which an hour costs most on another arm; beyond them both have queues."""
-_BEYOND = 1.2
-"""Share by which a load that varies may exceed its largest hour; published weeks of requests reached 1.4 times theirs."""
-_MOVES = 0.5
-"""Share by which the largest hour of such a load exceeds its mean; one that never exceeded it by a tenth does not double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,53 +563,3 @@ class _View:
 def _arrays(loads: Sequence[ExpectedLoad]) -> tuple[FloatArray, FloatArray]:
     shares, rates = zip(*loads, strict=True)
     return np.asarray(shares, dtype=float), np.asarray(rates, dtype=float)
-
-
-# The worst hour that a day may bring, on every arm, and the bound on its cost.
-#
-# An overload cannot be undone once it has come. An arm of 3 % less saturation than no speculation makes a day with an hour
-# at capacity 1.4 times as long, one of 8 % less 1.7 times. A roll in its middle costs as much. An arm that halves the time
-# of every other request loses an eighth at 4 % less. So the loss of a day is bounded by not running such an arm: the day is
-# calculated as usual, with one hour at each load that may come.
-
-
-def credible_rps(largest_rps: float, mean_rps: float, known_days: float) -> float:
-    """Largest rate (1/s per replica) that a day may bring; any rate while less than a day is known."""
-    if known_days < 1.0 or not mean_rps:
-        return np.inf
-    moves = min(max(largest_rps / mean_rps - 1.0, 0.0) / _MOVES, 1.0)
-    return largest_rps * (1.0 + _BEYOND * moves)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Day:
-    """A day of a service on each of A arms, in M draws.
-
-    In flight on average are `usual`, shape (A, M), at the mean rate (1/s per replica); `none` is the place of no speculation.
-    """
-
-    arms: Outflow
-    usual: FloatArray
-    mean_rps: float
-    none: int
-
-    def worth_avoiding(self, credible_rps: FloatArray, share: float, slack: FloatArray) -> FloatArray:
-        """Worth of not risking the worst hour on each arm (request-seconds a day); shape (A,).
-
-        The day may bring at most `credible_rps` (1/s), shape (A,), and take longer by a share of its request time without
-        speculation, times `slack`, shape (A,).
-        """
-        safe = self.arms.carries_rps[self.none]
-        rps = np.minimum(np.multiply.outer(_WORST, np.ones_like(self.usual)) * safe, credible_rps[:, None])
-        hours = self._hour(self.arms, self.usual, rps)
-        without = self._hour(self.arms.of(self.none), self.usual[self.none], rps)
-        usual, rest_s = self.usual.mean(axis=-1), _DAY_S - LASTS_S
-        costs = np.maximum((hours - without).mean(axis=-1), 0.0)
-        days = without.mean(axis=-1) + usual[self.none] * rest_s
-        spared = (usual[self.none] - usual) * rest_s
-        budgets = np.maximum(slack * (share * days + spared), _LEAST)
-        return np.asarray(worth_avoiding(costs, budgets).max(axis=0))
-
-    def _hour(self, arms: Outflow, usual: FloatArray, rps: FloatArray) -> FloatArray:
-        held, taken = arms.after(usual, rps, LASTS_S, 12)
-        return taken + arms.drained(held - usual, self.mean_rps)

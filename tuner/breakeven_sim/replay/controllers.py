@@ -15,9 +15,9 @@ from breakeven.planning.decision import Action, Situation, decide, with_acceptan
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import FittedLaw, fitted_law
+from breakeven.planning.forecast import PastRates
+from breakeven.planning.objective import Policy
 from breakeven.planning.observed_load import Load
-from breakeven.planning.outlook import PastRates
-from breakeven.planning.policy import Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Fleet

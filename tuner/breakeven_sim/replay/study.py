@@ -11,7 +11,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, SCHEDULE, Arm
 from breakeven.errors import InputError
 from breakeven.fitting import with_schedule
-from breakeven.planning.policy import Policy
+from breakeven.planning.objective import Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.controllers import (
