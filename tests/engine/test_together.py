@@ -16,7 +16,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.course import Sweep, loads_of
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
-from breakeven.load_driver.measuring import MeasuredWindow, Trial, measure
+from breakeven.load_driver.measuring import MeasuredWindow, Precision, Trial, measure
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.sent_workload import ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import (
@@ -48,6 +48,7 @@ SETTINGS = SweepSettings(
 )
 WORKLOAD = SentWorkload(20, 16)
 SWEEP = Sweep(ARMS, WORKLOAD, SETTINGS)
+EARLY = Precision(SETTINGS.relative_error, SETTINGS.min_requests, SETTINGS.min_point_seconds)
 
 
 @contextlib.asynccontextmanager
@@ -129,7 +130,7 @@ async def test_arms_meet_the_same_arrivals_and_prompts_at_a_load():
         prompts, sent = ProsePrompts(20, 0), list[list[str]]()
         for engine, client, inflight in zip(made, clients, (6.0, 2.0), strict=True):
             engine.bodies.clear()
-            trial = Trial(NO_SPECULATION, prompts, WORKLOAD.answers(), SWEEP.precision)
+            trial = Trial(NO_SPECULATION, prompts, WORKLOAD.answers(), EARLY)
             await measure(client, trial, replace(step, inflight=inflight), 5)
             sent.append([body["prompt"] for body in engine.bodies if body["max_tokens"] == 16])
         assert len(sent[1]) > 8

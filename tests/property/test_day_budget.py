@@ -13,17 +13,15 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
-    Day,
     FittedLaw,
     Stakes,
-    credible_rps,
     decide_by_saving,
     table,
 )
 from breakeven.planning.forecast import ExpectedLoad, Forecast
 from breakeven.planning.learned_laws import LawPrior
 from breakeven.planning.observed_load import Load
-from breakeven.planning.surprise import LASTS_S, Outflow
+from breakeven.planning.surprise import LASTS_S, Day, Outflow, credible_rps
 from draws import draws
 from fakes.straight_curve import Law, straight_curve
 
