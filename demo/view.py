@@ -62,15 +62,9 @@ class View:
                 continue
             sample = service.samples[-1]
             # Progress and measured figures change every second; only what decides is worth a line.
-            measured = sample.calibration.split(" ")[:2]
-            words = (
-                sample.arm,
-                sample.recommended,
-                sample.alert,
-                sample.offered_rps,
-                measured,
-                sample.reason,
-            )
+            arm_under_test, reason = sample.calibration.split(" ")[:2], sample.reason.split(" ")[0]
+            decides = (sample.arm, sample.recommended, sample.alert, sample.offered_rps)
+            words = (*decides, arm_under_test, reason)
             if self._said.get(service.name) != words:
                 if not self._said:
                     self._say("time", list(_COLUMNS))

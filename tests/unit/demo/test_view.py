@@ -41,7 +41,10 @@ def test_the_columns_are_named_once_and_stand_above_their_figures():
 
 def test_the_points_of_a_calibration_are_no_lines_and_its_arms_are():
     at = ["none 1/28 points, 3m left", "none 2/28 points, 2m left", "eagle/3 3/28 points, 2m left"]
-    lines = said(record(), [replace(SAMPLE, calibration=f"calibrating {one}") for one in at])
+    samples = [
+        replace(SAMPLE, calibration=f"calibrating {one}", reason=f"CalibrationRunning {one}") for one in at
+    ]
+    lines = said(record(), samples)
     assert [line.partition("calibrating ")[2].partition(" ")[0] for line in lines[1:]] == ["none", "eagle/3"]
 
 
