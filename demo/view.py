@@ -71,10 +71,10 @@ class View:
                 self._said[service.name] = words
                 self._say(f"{self._elapsed_s():5.0f} s", _row(service.name, sample))
 
-    def _say(self, time: str, cells: Sequence[str]) -> None:
+    def _say(self, when: str, cells: Sequence[str]) -> None:
         """A row of the table that grows where there is no screen."""
         row = "".join(f"{cell:<{width}}" for cell, width in zip(cells, _COLUMNS.values(), strict=True))
-        self._console.print(f"{time:7}  {row}", highlight=False, soft_wrap=True, markup=False)
+        self._console.print(f"{when:7}  {row}", highlight=False, soft_wrap=True, markup=False)
 
     def _elapsed_s(self) -> float:
         return time.time() - self._record.started_s
