@@ -15,6 +15,7 @@ from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Create, WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import Trigger
@@ -214,7 +215,7 @@ class ProfileEntry:
 
     name: str
     uid: str
-    service: str
+    service: NamespacedName
     fingerprint: str
     gpu_product: str
     created: datetime

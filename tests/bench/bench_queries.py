@@ -53,8 +53,10 @@ _FIGURES = ("queries", "query, kB", "answer, kB", "Prometheus, CPU s", "operator
 _ASKING = """
 import asyncio, inspect, json, sys, time
 from pathlib import Path
-from breakeven_operator.cluster.prometheus_answers import PODS_PER_QUERY
-from breakeven_operator.cluster.prometheus_answers import parted
+try:
+    from breakeven_operator.cluster.prometheus_questions import PODS_PER_QUERY, parted
+except ImportError:
+    from breakeven_operator.cluster.prometheus_answers import PODS_PER_QUERY, parted
 from breakeven_operator.cluster.prometheus_api import PrometheusClient
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.kinds import NamespacedName

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from breakeven_operator.actions import ActionPlan, EmitEvent
-from breakeven_operator.cluster.cluster_objects import ListedObjects
+from breakeven_operator.cluster.cluster_objects import ClusterObjects
 from breakeven_operator.cluster.fitter import ChildFitter, FitTurns
 from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.cluster.writer import Writer
@@ -27,7 +27,7 @@ def series_of_events(cluster, namespace):
 async def test_a_repeated_event_counts_up_and_one_that_has_expired_is_told_anew(cluster, namespace):
     adapter = await KubernetesCluster.connect(str(cluster.kubeconfig))
     try:
-        objects = ListedObjects(adapter, (namespace,))
+        objects = ClusterObjects(adapter, (namespace,))
         writer = Writer(
             adapter,
             FitTurns(ChildFitter(), SystemClock()),

@@ -15,7 +15,8 @@ from breakeven.serving.promql import EngineSeries
 from breakeven_operator.cluster import workload_pasts
 from breakeven_operator.cluster.fitter import ChildFitter
 from breakeven_operator.cluster.prometheus_api import PrometheusClient
-from breakeven_operator.cluster.workload_pasts import WorkloadPast, WorkloadPasts
+from breakeven_operator.cluster.prometheus_questions import Runner
+from breakeven_operator.cluster.workload_pasts import WorkloadPast, first_answers
 from breakeven_operator.ports import PrometheusAccess
 from fakes.manual_clock import FakeClock
 from fakes.past_samples import openmetrics
@@ -95,16 +96,16 @@ async def test_the_operator_reads_the_same_law_through_its_own_client(kind, past
     clock.advance(pasts[kind].end_s + 5.0 - clock.now().timestamp())
     ended: asyncio.Queue[str] = asyncio.Queue()
     client = PrometheusClient(None, allowed=("127.0.0.0/8",))
-    reader = WorkloadPasts(client, ChildFitter(), clock, ended.put_nowait)
+    reader = Runner(first_answers(ChildFitter()), client, clock, ended.put_nowait)
     known = read_made(pasts[kind], ENGINE.method)
     about = WorkloadPast(
         PrometheusAccess(address), EngineSeries(), space(kind), DEPLOYMENT, f"Deployment {DEPLOYMENT}", frozenset(),
         tuple(one.points[0].arm for one in known.arms), ENGINE.method, ServiceFacts(),
     )  # fmt: skip
     try:
-        await reader.read({"a": about})
+        await reader.read({about: ()})
         await ended.get()
-        answer = (await reader.read({"a": about}))["a"]
+        answer = (await reader.read({about: ()}))[about]
     finally:
         await reader.close()
         await client.close()

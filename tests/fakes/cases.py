@@ -12,6 +12,7 @@ from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import EngineLimits
 from breakeven_operator.case import Case, FleetNeed, Live, PastLoads
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.servicestatus import CalibrationStatus
@@ -40,7 +41,7 @@ def a_case(
     """A case of profile `chat-p1` in force, with figures of as many replicas as they say."""
     service = SpeculativeService.read(SERVICE, "service").replace(spec=spec)
     workload = replace(TARGET, desired=figures.replicas, max_unavailable=unavailable)
-    entry = ProfileEntry("chat-p1", "u", "chat", "f", GPU, now, frozenset(), profile)
+    entry = ProfileEntry("chat-p1", "u", NamespacedName("llm", "chat"), "f", GPU, now, frozenset(), profile)
     return Case(
         service,
         RolloutContext(PRODUCTION, workload, memory or MemoryStatus(), None, True, startup_s, now=now),

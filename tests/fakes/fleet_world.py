@@ -16,13 +16,11 @@ from breakeven.laws.latency import open_loop_latency
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.cluster.cluster_objects import (
     ClusterObjects,
-    FiledProfile,
-    ListedObjects,
     file_profile,
 )
 from breakeven_operator.cluster.fitter import FitTurns
 from breakeven_operator.cluster.observer import Observer, joined_targets
-from breakeven_operator.cluster.prometheus_reader import PrometheusReader, QueryLimits
+from breakeven_operator.cluster.prometheus_answers import PrometheusReader, QueryLimits
 from breakeven_operator.cluster.snapshot import Scope, Snapshot
 from breakeven_operator.cluster.watched_objects import WatchedObjects
 from breakeven_operator.cluster.writer import DryRun, Writer
@@ -47,6 +45,7 @@ from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.settings import Settings, WatchSettings
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.known import KINDS, made_of
 from breakeven_operator.workloads.object_facts import node_is_lost
 from breakeven_operator.workloads.workload import NearbyObjects, observe
@@ -146,14 +145,14 @@ class RecordedFits:
         return self.outcome
 
 
-class FleetObjects(ListedObjects):
+class FleetObjects(ClusterObjects):
     """Lists at every reading, and reads each version of a profile once, as the watch does."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(cluster, ())
-        self._filed: dict[tuple[str, str], FiledProfile] = {}
+        self._filed: dict[tuple[str, str], ProfileEntry] = {}
 
-    async def profiles(self) -> list[FiledProfile]:
+    async def profiles(self) -> list[ProfileEntry]:
         before, self._filed = self._filed, {}
         for manifest in await self.read(PROFILES):
             version = manifest["metadata"]["uid"], manifest["metadata"]["resourceVersion"]

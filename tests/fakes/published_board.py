@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from breakeven_operator.board.publication import Publication
-from breakeven_operator.cluster.cluster_objects import FiledProfile, file_profile
+from breakeven_operator.cluster.cluster_objects import file_profile
 from breakeven_operator.kinds import PROFILES, SERVICES, NamespacedName
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.step import ProfileEntry
@@ -21,8 +21,8 @@ def published_of(world: FleetWorld) -> Publication:
     ]
     profiles: dict[NamespacedName, list[ProfileEntry]] = {}
     for manifest in world.cluster.of(PROFILES):
-        filed: FiledProfile = file_profile(manifest)
-        profiles.setdefault(filed.service, []).append(filed.entry)
+        entry = file_profile(manifest)
+        profiles.setdefault(entry.service, []).append(entry)
     return Publication(
         world.clock.now(),
         {NamespacedName(one.metadata.namespace, one.metadata.name): one for one in services},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from breakeven_operator.cluster.prometheus_questions import SUMS
 from breakeven_operator.kinds import EVENTS, NODES, PODS, PROFILES, SERVICES
 from fakes.fleet_world import GPU, VALUE, FleetWorld
 
@@ -72,7 +73,7 @@ async def test_readings_are_asked_for_by_the_pods_that_run() -> None:
         world.kubelet.settle()
     world.clock.advance(1000.0)
     await world.cycle()
-    assert not (await world.observer.observe()).sums
+    assert not (await world.observer.observe()).answers[SUMS]
     assert world.decision["action"] == "Switch"
 
 

@@ -11,7 +11,7 @@ import copy
 
 import pytest
 
-from breakeven_operator.cluster.prometheus_answers import SETTLE_S
+from breakeven_operator.cluster.prometheus_questions import SETTLE_S
 from breakeven_operator.kinds import DEPLOYMENTS, SERVICES
 from fakes.fleet_metrics import DEADLINE_S
 from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld

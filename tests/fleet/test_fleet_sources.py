@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from breakeven_operator.cluster.prometheus_answers import SOURCES_PER_NAMESPACE
+from breakeven_operator.cluster.prometheus_questions import SOURCES_PER_NAMESPACE
 from fakes.fleet_world import FleetWorld
 
 

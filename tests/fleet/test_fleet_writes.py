@@ -16,7 +16,7 @@ from breakeven_operator.actions import (
     WriteAnnotation,
     WriteStatus,
 )
-from breakeven_operator.cluster.cluster_objects import ListedObjects
+from breakeven_operator.cluster.cluster_objects import ClusterObjects
 from breakeven_operator.cluster.fitter import FitTurns
 from breakeven_operator.cluster.writer import Writer
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, JOBS, PROFILES, RUNS, SERVICES, Ref
@@ -132,13 +132,13 @@ async def test_a_run_is_not_created_where_a_profile_of_the_service_was_not_known
 async def test_a_profile_that_comes_with_its_service_is_in_force_and_nothing_is_measured(world, monkeypatch):
     # Another connection brings profiles, and is behind the one that brings services.
     behind = iter([True])
-    everything = ListedObjects.profiles
+    everything = ClusterObjects.profiles
 
     async def late(objects):
         found = await everything(objects)
         return [] if next(behind, False) else found
 
-    monkeypatch.setattr(ListedObjects, "profiles", late)
+    monkeypatch.setattr(ClusterObjects, "profiles", late)
     world.calibrate()
     world.load(3.0)
     for _ in range(3):

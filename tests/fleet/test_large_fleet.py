@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from breakeven_operator.cluster.prometheus_answers import SETTLE_S
+from breakeven_operator.cluster.prometheus_questions import SETTLE_S
 from breakeven_operator.kinds import PODS, SERVICES
 from breakeven_operator.observing.fleet_query import REPORTING
 from fakes.fleet_metrics import pods_of

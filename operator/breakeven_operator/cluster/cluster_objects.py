@@ -1,4 +1,4 @@
-"""The objects that decisions rest on: as a protocol, because one cycle lists them and an operator that goes on watches them.
+"""The objects that decisions rest on, as one cycle lists them; an operator that goes on watches them (`watched_objects`).
 
 SpeculationProfiles are parsed once, because their spec never changes.
 """
@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
 
 from breakeven.errors import BreakevenError, InputError
 from breakeven.profile import Profile
@@ -24,29 +23,16 @@ from breakeven_operator.workloads.known import KINDS, WATCHABLE, asks_to_be_watc
 from breakeven_operator.workloads.object_facts import owner_of, parse_time
 
 
-class FiledProfile(NamedTuple):
-    """A profile, filed under the service that owns it."""
-
-    service: NamespacedName
-    entry: ProfileEntry
-
-
-def file_profile(manifest: Manifest) -> FiledProfile:
-    """Parse a SpeculationProfile, and find out whose it is."""
-    entry = _entry(manifest)
-    return FiledProfile(NamespacedName(manifest["metadata"]["namespace"], entry.service), entry)
-
-
-def by_service(profiles: Iterable[FiledProfile]) -> dict[NamespacedName, list[ProfileEntry]]:
+def by_service(profiles: Iterable[ProfileEntry]) -> dict[NamespacedName, list[ProfileEntry]]:
     """Profiles by the service that owns them."""
     found: dict[NamespacedName, list[ProfileEntry]] = defaultdict(list)
-    for service, entry in profiles:
-        found[service].append(entry)
+    for entry in profiles:
+        found[entry.service].append(entry)
     return found
 
 
-def _entry(manifest: Manifest) -> ProfileEntry:
-    """One that cannot be read is an entry with its problem."""
+def file_profile(manifest: Manifest) -> ProfileEntry:
+    """Parse a SpeculationProfile; one that cannot be read is an entry with its problem."""
     meta = manifest["metadata"]
     where = f"SpeculationProfile {meta['namespace']}/{meta['name']}"
     try:
@@ -63,7 +49,7 @@ def _entry(manifest: Manifest) -> ProfileEntry:
         return ProfileEntry(
             name=meta["name"],
             uid=meta["uid"],
-            service=str((spec.get("serviceRef") or {}).get("name", "")),
+            service=NamespacedName(meta["namespace"], str((spec.get("serviceRef") or {}).get("name", ""))),
             fingerprint=str(spec.get("fingerprint", "")),
             gpu_product=str(spec.get("gpuProduct", "")),
             created=_creation(manifest),
@@ -81,7 +67,7 @@ def _entry(manifest: Manifest) -> ProfileEntry:
     return ProfileEntry(
         name=parsed.metadata.name,
         uid=parsed.metadata.uid,
-        service=parsed.spec.service_ref.name,
+        service=NamespacedName(meta["namespace"], parsed.spec.service_ref.name),
         fingerprint=parsed.spec.fingerprint,
         gpu_product=parsed.spec.gpu_product,
         created=parsed.spec.created_time or _creation(manifest),
@@ -140,49 +126,22 @@ class Interest:
         return replace(self, namespaces=self.namespaces & {namespace}, targets=targets)
 
 
-class ClusterObjects(Protocol):
-    """The objects of the cluster, trimmed to the fields that are read. Both readings raise ClusterError.
+class ClusterObjects:
+    """The objects of the cluster, trimmed to the fields that are read; all readings raise ClusterError.
 
-    An object is given only if the API server has confirmed it recently.
-    """
+    They come by one LIST per kind at every reading: for a single cycle, which a watch would not pay for. `WatchedObjects` follows
+    them instead. An object is given only if the API server has confirmed it recently.
 
-    async def read(self, resource: Resource, interest: Interest | None = None) -> Sequence[Manifest]:
-        """All objects of a kind that the operator looks at, of interest to services; all of them if that is None."""
-        ...
-
-    async def profiles(self) -> Sequence[FiledProfile]:
-        """All SpeculationProfiles."""
-        ...
-
-    def adopt(self, resource: Resource, manifest: Manifest) -> None:
-        """Take the API server's answer to a write: the next decision sees at least that state."""
-        ...
-
-    def forget(self, ref: Ref) -> None:
-        """The API server has deleted an object."""
-        ...
-
-    def age_s(self) -> float:
-        """Seconds since the API server was last heard of, for the kind with the longest silence; see `Informer.age_s`."""
-        ...
-
-    async def rest(self) -> None:
-        """Nothing is read for a while: stop following the cluster, and forget it."""
-        ...
-
-
-class ListedObjects:
-    """The objects by one LIST per kind at every reading: for a single cycle, which a watch would not pay for.
-
-    Without namespaces it reads everywhere.
+    Args:
+        namespaces: that are read; everywhere if there are none.
     """
 
     def __init__(self, cluster: ClusterReader, namespaces: Sequence[str]) -> None:
-        self._cluster = cluster
+        self._reader = cluster
         self._namespaces = tuple(namespaces)
 
     async def read(self, resource: Resource, interest: Interest | None = None) -> list[Manifest]:
-        """See `ClusterObjects.read`."""
+        """All objects of a kind that the operator looks at, of interest to services; all of them if that is None."""
 
         def trim(manifest: Manifest) -> Manifest | None:
             unwanted = interest is not None and not interest.covers(resource, manifest)
@@ -194,23 +153,23 @@ class ListedObjects:
         elif interest is not None and len(interest.namespaces) == 1 and not interest.everywhere(resource):
             scope = tuple(interest.namespaces)
         lists = await asyncio.gather(
-            *(self._cluster.list_all(resource, name, LABELS.get(resource, ""), trim) for name in scope)
+            *(self._reader.list_all(resource, name, LABELS.get(resource, ""), trim) for name in scope)
         )
         return [manifest for found in lists for manifest in found]
 
-    async def profiles(self) -> list[FiledProfile]:
-        """See `ClusterObjects.profiles`."""
+    async def profiles(self) -> list[ProfileEntry]:
+        """All SpeculationProfiles."""
         return [file_profile(manifest) for manifest in await self.read(PROFILES)]
 
     def adopt(self, resource: Resource, manifest: Manifest) -> None:
-        """See `ClusterObjects.adopt`: the next list has it."""
+        """Take the API server's answer to a write: the next decision sees at least that state, as the next list does."""
 
     def forget(self, ref: Ref) -> None:
-        """See `ClusterObjects.forget`: the next list does not have it."""
+        """The API server has deleted an object; the next list does not have it."""
 
     def age_s(self) -> float:
-        """See `ClusterObjects.age_s`: a list is as new as its request."""
+        """Seconds since the API server was last heard of, for the kind with the longest silence; a list is as new as its request."""
         return 0.0
 
     async def rest(self) -> None:
-        """See `ClusterObjects.rest`: there is nothing to stop."""
+        """Nothing is read for a while: stop following the cluster, and forget it."""

@@ -10,11 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from breakeven.errors import InputError
 from breakeven.serving.rolling import mounted_claims
 from breakeven_operator.cluster.api_json import problem_of
 from breakeven_operator.cluster.cluster_objects import ClusterObjects, Interest, by_service
-from breakeven_operator.cluster.prometheus_reader import PrometheusReader
-from breakeven_operator.cluster.snapshot import Legible, Scope, ServiceReader, Snapshot, claims_of
+from breakeven_operator.cluster.prometheus_answers import PrometheusReader
+from breakeven_operator.cluster.snapshot import InvalidService, Scope, Snapshot
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
@@ -53,6 +54,7 @@ from breakeven_operator.workloads.object_facts import (
     warning_of,
 )
 from breakeven_operator.workloads.other_kinds import OwnedPods, manifest_of, owned_pods
+from breakeven_operator.workloads.target import Claim
 from breakeven_operator.workloads.workload_kind import maker_of
 
 _LOG = logging.getLogger(__name__)
@@ -88,7 +90,8 @@ class Observer:
         self._objects = objects
         self._answers = answers
         self.queries = answers.queries
-        self._reader = ServiceReader(scope)
+        # Services by uid: one is parsed again only if its object has changed, which most do not between two cycles.
+        self._parsed: dict[str, SpeculativeService] = {}
         self._warnings = PodWarnings(cluster, clock)
         self._foreign = ForeignTargets(cluster)
 
@@ -117,13 +120,13 @@ class Observer:
         world = await self._observed(soon=soon)
         return replace(world, firsts=await self._answers.firsts(world))
 
-    async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Legible:
+    async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Snapshot:
         """See `PrometheusReader.legible`."""
         return await self._answers.legible(world, due)
 
     async def _observed(self, *, soon: bool) -> Snapshot:
         manifests = await self._objects.read(SERVICES)
-        services, invalid = self._reader.read(manifests)
+        services, invalid = self._services(manifests)
         # Where there is no service at all, a run that names one must hear of it.
         if not manifests and not await self._objects.read(RUNS):
             await self._answers.ask_nothing()
@@ -147,13 +150,17 @@ class Observer:
         # Only the pods of targets and of calibrations are asked about.
         ours = _owners_of_pods(readable.values(), makers, jobs)
         awaited = (pod for pod in living if owner_uid(pod) in ours)
-        said, (selectors, policies, events, volume_claims), warnings = await asyncio.gather(
+        answers, selectors, around, warnings = await asyncio.gather(
             self._answers.read(services, _by_namespace(living), soon=soon),
+            self._selectors(busy),
             self._around(busy, _mounting(readable)),
             self._warnings.read(awaited, _lacking_pods(readable, makers)),
         )
-        return replace(
-            said,
+        claims: dict[Ref, list[Claim]] = defaultdict(list)
+        for service in services:
+            claims[target_of(service)].append(Claim.of(service))
+        in_namespaces = _by_namespace(pods)
+        return Snapshot(
             services=services,
             manifests={m["metadata"]["uid"]: m for m in manifests},
             invalid=invalid,
@@ -165,41 +172,61 @@ class Observer:
             },
             annotated=annotated,
             makers=_by_owner(makers),
-            pods=(in_namespaces := _by_namespace(pods)),
             pods_of=_by_owner(living),
             pod_names={
                 namespace: frozenset(pod["metadata"]["name"] for pod in found)
                 for namespace, found in in_namespaces.items()
             },
-            claims=claims_of(services),
-            jobs=_by_namespace(jobs),
+            claims=claims,
+            objects={PODS: in_namespaces, JOBS: _by_namespace(jobs), **around},
             cron_jobs={NamespacedName.of(c): c for c in crons},
             runs=runs,
-            node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
             profiles=by_service(profiles),
             selectors=selectors,
-            network_policies=policies,
-            events=events,
             warnings=warnings,
-            volume_claims=volume_claims,
+            node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
             lost_nodes=frozenset(node["metadata"]["name"] for node in nodes if node_is_lost(node)),
+            answers=answers,
         )
+
+    def _services(
+        self, manifests: Sequence[Manifest]
+    ) -> tuple[tuple[SpeculativeService, ...], tuple[InvalidService, ...]]:
+        """The services among these objects, and those that break a rule, which an older CRD let through."""
+        read = [(manifest, self._read(manifest)) for manifest in manifests]
+        valid = tuple(one for _, one in read if isinstance(one, SpeculativeService))
+        self._parsed = {one.metadata.uid: one for one in valid}
+        return valid, tuple(InvalidService(manifest, one) for manifest, one in read if isinstance(one, str))
+
+    def _read(self, manifest: Manifest) -> SpeculativeService | str:
+        meta = manifest["metadata"]
+        if (problem := problem_of(manifest)) is not None:
+            return problem
+        known = self._parsed.get(meta["uid"])
+        if known is not None and known.metadata.resource_version == meta["resourceVersion"]:
+            return known
+        try:
+            service = SpeculativeService.read(
+                manifest, f"SpeculativeService {meta['namespace']}/{meta['name']}"
+            )
+        except InputError as error:
+            return str(error)
+        strays = ((m.name, m.strays_from(self._scope.drafters)) for m in service.spec.candidates.methods)
+        problems = (f"spec.candidates.methods {name}: {problem}" for name, problem in strays if problem)
+        return next(problems, service)
 
     async def _around(
         self, namespaces: Sequence[str], mounted: Collection[str]
-    ) -> tuple[dict[str, list[Manifest]], ...]:
-        """Services, network policies, events and volume claims of the namespaces of calibrations, by namespace.
-
-        Claims are read where a target mounts any, too.
-        """
-        return await asyncio.gather(
-            self._selectors(namespaces),
+    ) -> dict[Resource, dict[str, list[Manifest]]]:
+        """Network policies, events and volume claims of the namespaces of calibrations, and claims where a target mounts any."""
+        found = await asyncio.gather(
             # Without the right to read policies a copy that leaves one is not refused.
             self._of_each(NETWORK_POLICIES, namespaces),
             # A pod of a Job that quota or admission refuses shows nowhere else.
             self._of_each(EVENTS, namespaces, f"regarding.kind={JOBS.kind}"),
             self._volume_claims({*namespaces, *mounted}),
         )
+        return dict(zip((NETWORK_POLICIES, EVENTS, CLAIMS), found, strict=True))
 
     def _interest(self, manifests: Iterable[Manifest], services: Iterable[SpeculativeService]) -> Interest:
         return Interest(

@@ -50,7 +50,7 @@ _WORTH_A_CYCLE: Mapping[Resource, Callable[[Manifest], tuple[Any, ...]]] = {
 
 
 class _Filed(NamedTuple):
-    """An object as cycles read it: a FiledProfile, or a trimmed manifest. A change of its `worth` wakes the loop."""
+    """An object as cycles read it: a ProfileEntry, or a trimmed manifest. A change of its `worth` wakes the loop."""
 
     version: int
     namespace: str

@@ -1,521 +1,219 @@
-"""The questions that each Prometheus is asked, and the newest answer to each: services with equal questions share one query.
+"""The answers of every Prometheus in a cycle, to the questions of `prometheus_questions.py`.
 
-A cycle asks all servers at the same time and waits briefly; a query that takes longer goes on, and its answer serves a later cycle.
-Past loads are asked for seldom, because a history of days hardly changes in a cycle and is expensive to compute.
-
-An answer about ten thousand pods takes two seconds to read. So a fleet that fits into one answer is read pod by pod, and a larger one
-by ReplicaSet. The sums show which services have moved, and the pods of those are asked for afterwards (`prometheus_reader.py`).
+A cycle asks all servers at the same time, with a fixed number of queries, however many services there are. It waits briefly; a query
+that takes longer goes on, and its answer serves a later cycle.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import logging
-from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from breakeven.phrases import duration_text
-from breakeven.planning.forecast import PastRates
-from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher
-from breakeven_operator.case import FleetReading, PastReading, SeriesOwner
-from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.observing.fleet_query import fleet_query, past_query, past_step_s, sums_query
-from breakeven_operator.observing.live_metrics import read_fleet
-from breakeven_operator.observing.past_metrics import read_past
-from breakeven_operator.ports import (
-    Clock,
-    Header,
-    Metrics,
-    MetricsError,
-    PrometheusAccess,
-    SecretHeader,
-    SecretKey,
+from breakeven_operator.case import FirstAnswer
+from breakeven_operator.cluster.prometheus_questions import (
+    ANYWHERE,
+    EACH_CYCLE,
+    FLEET,
+    PASTS,
+    PODS,
+    PODS_PER_QUERY,
+    SETTLE_S,
+    SUMS,
+    Runner,
+    ServiceQueries,
+    StandingQuestion,
+    Watch,
 )
+from breakeven_operator.cluster.snapshot import Snapshot
+from breakeven_operator.cluster.workload_pasts import asked_pasts, first_answers
+from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.observing.fleet_query import siblings_of
+from breakeven_operator.observing.past_metrics import AWAITED
+from breakeven_operator.ports import Clock, Fitter, Manifest, Metrics, PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.workloads.known import target_name
+from breakeven_operator.workloads.object_facts import owner_uid
 
-K = TypeVar("K")
-SETTLE_S = 2.0
-
-
-class Background(Generic[K]):
-    """At most one task per key; the tasks run side by side and outlive the cycle that began them.
-
-    A key whose last task took longer than `settle_s` is not waited for again until a task of it is quick: a server that
-    hangs costs the cycles `settle_s` once, and nothing after that. Every task must end by itself. `close` it.
-
-    Args:
-        settle_s: longest wait for the tasks of one `run`.
-        first_s: how much longer to wait for the first task of all.
-    """
-
-    def __init__(self, settle_s: float = SETTLE_S, *, first_s: float = 0.0) -> None:
-        self.settle_s = settle_s
-        self._first_s = first_s
-        self._any_ended = False
-        self._tasks: dict[K, asyncio.Task[None]] = {}
-        self._slow: set[K] = set()
-        # The event loop itself holds tasks weakly: one that is on its way out is held here.
-        self._leaving: set[asyncio.Task[None]] = set()
-
-    async def run(
-        self, wanted: Collection[K], due: Mapping[K, Callable[[], Coroutine[Any, Any, None]]]
-    ) -> None:
-        """Begin the tasks that are due and not under way, and wait for them briefly; tasks without a wanted key are cancelled.
-
-        Raises:
-            Exception: what a task raised.
-        """
-        self._end(self._tasks.keys() - set(wanted))
-        self._slow &= set(wanted)
-        self._reap()
-        begun = {
-            key: asyncio.create_task(self._timed(key, work), name="background")
-            for key, work in due.items()
-            if key not in self._tasks
-        }
-        self._tasks |= begun
-        quick = {key: task for key, task in begun.items() if key not in self._slow}
-        if quick:
-            await asyncio.wait(quick.values(), timeout=self.settle_s)
-            if not self._any_ended:
-                await asyncio.wait(quick.values(), timeout=self._first_s, return_when=asyncio.FIRST_COMPLETED)
-            self._slow |= {key for key, task in quick.items() if not task.done()}
-        self._reap()
-
-    async def close(self) -> None:
-        """Cancel all tasks and see them end."""
-        self._end(set(self._tasks))
-        await asyncio.gather(*self._leaving, return_exceptions=True)
-
-    async def _timed(self, key: K, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        await work()
-        self._any_ended = True
-        (self._slow.discard if loop.time() - began_s <= self.settle_s else self._slow.add)(key)
-
-    def _end(self, keys: Collection[K]) -> None:
-        for key in keys:
-            task = self._tasks.pop(key)
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
-            task.cancel()
-
-    def _reap(self) -> None:
-        for key, task in list(self._tasks.items()):
-            if task.done():
-                del self._tasks[key]
-                if not task.cancelled():
-                    task.result()
+# Cycles that follow each other at once ask no Prometheus more often than this: an answer about ten thousand pods is expensive.
+_SOON_S = 10.0
 
 
-Subjects = TypeVar("Subjects")
-Name = TypeVar("Name", bound=str | tuple[str, ...])
-Reading = TypeVar("Reading")
-_LOG = logging.getLogger(__name__)
-# The first answer is worth a longer wait. Otherwise every restart of the operator reports missing figures for a thousand
-# services, and a cycle later that they are back.
-_FIRST_WAITS = 4
+class QueryLimits(NamedTuple):
+    """The longest time a cycle waits for queries; a fleet of more pods than fit into one is read by ReplicaSet."""
+
+    settle_s: float = SETTLE_S
+    pods_per_query: int = PODS_PER_QUERY
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """One Prometheus, and the question about the services that share it."""
-
-    source: PrometheusAccess | None
-    engines: EngineSeries
-    window_s: int
-    staleness_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[Subjects, Reading]):
-    """The newest answer to a Watch: figures or an error, about what was asked then (monotonic, s)."""
-
-    subjects: Subjects
-    reading: Reading
-    asked_s: float
-
-
-class PrometheusAnswers(ABC, Generic[Subjects, Reading]):
-    """One kind of question, and its newest answers, one per Watch; a failure is an answer too.
-
-    A query that does not end while a cycle waits goes on, and its answer serves a later cycle.
+class PrometheusReader:
+    """Asks every Prometheus.
 
     Args:
+        default_source: Prometheus of services that name none.
+        fitter: of the rows of pasts; None if no past of a service without a profile is read.
         counted: is called with the outcome of every query: ok, empty or error.
-        settle_s: longest time a cycle waits; five times as long for the first answer of all.
-    """
-
-    def __init__(
-        self, metrics: Metrics, clock: Clock, counted: Callable[[str], None], settle_s: float
-    ) -> None:
-        self._metrics = metrics
-        self._clock = clock
-        self._settle_s = settle_s
-        self._counted = counted
-        self._queries: Background[Watch] = Background(settle_s, first_s=_FIRST_WAITS * settle_s)
-        self._answers: dict[Watch, Answer[Subjects, Reading]] = {}
-
-    @abstractmethod
-    async def _ask(self, source: PrometheusAccess, watch: Watch, subjects: Subjects) -> tuple[Reading, bool]:
-        """Put the question to a Prometheus: its answer, and whether that is empty.
-
-        Raises:
-            MetricsError, ValueError: there is no usable answer.
-        """
-
-    @abstractmethod
-    def _without(self, error: str) -> Reading:
-        """A reading that holds an error and no figures."""
-
-    async def _about(self, wanted: Mapping[Watch, Subjects]) -> Mapping[Watch, Answer[Subjects, Reading]]:
-        """The newest answers, some of them from earlier cycles and about what was wanted then; nothing else is remembered."""
-        self._answers = {watch: answer for watch, answer in self._answers.items() if watch in wanted}
-        due = {
-            watch: functools.partial(self._put, watch.source, watch, subjects)
-            for watch, subjects in wanted.items()
-            if watch.source is not None and self._is_due(watch, subjects)
-        }
-        await self._queries.run(wanted, due)
-        return dict(self._answers)
-
-    async def _readings(self, wanted: Mapping[Watch, Subjects]) -> dict[Watch, Reading]:
-        """The figures of the newest answers, however old they are."""
-        return {watch: answer.reading for watch, answer in (await self._about(wanted)).items()}
-
-    def _pause_s(self, watch: Watch) -> float:  # noqa: ARG002 - of the kinds of question that have one
-        """How long an answer about the same subjects stands before the question is put again, s."""
-        return 0.0
-
-    def _is_due(self, watch: Watch, subjects: Subjects) -> bool:
-        known = self._answers.get(watch)
-        if known is None or known.subjects != subjects:
-            return True
-        return self._clock.monotonic() - known.asked_s >= self._pause_s(watch)
-
-    async def close(self) -> None:
-        """End the queries that are under way."""
-        await self._queries.close()
-
-    async def _put(self, source: PrometheusAccess, watch: Watch, subjects: Subjects) -> None:
-        asked_s = self._clock.monotonic()
-        try:
-            reading, empty = await self._ask(source, watch, subjects)
-            outcome = "empty" if empty else "ok"
-        except (MetricsError, ValueError) as error:
-            reading, outcome = self._without(str(error)), "error"
-        except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' services go on
-            # One server's surprise must not take the figures of the others away.
-            _LOG.exception("reading the answer of %s failed", source.name)
-            reading = self._without(f"reading the answer of {source.name} failed ({type(error).__name__})")
-            outcome = "error"
-        self._counted(outcome)
-        self._answers[watch] = Answer(subjects, reading, asked_s)
-
-
-def targets_of(
-    services: Iterable[SpeculativeService], watch_of: Callable[[SpeculativeService], Watch]
-) -> dict[Watch, frozenset[NamespacedName]]:
-    """The services' targets, by how their services are watched."""
-    found: dict[Watch, set[NamespacedName]] = defaultdict(set)
-    for service in services:
-        found[watch_of(service)].add(target_name(service))
-    return {watch: frozenset(targets) for watch, targets in found.items()}
-
-
-def parted(sizes: Mapping[Name, int], most: int) -> Iterator[list[Name]]:
-    """Names in groups that each fit into one answer of Prometheus; at least one group.
-
-    Each name adds its size, and an answer may hold `most`. A name that is too large alone is a group of its own.
-    """
-    group: list[Name] = []
-    size = 0
-    for name in sorted(sizes):
-        if group and size + sizes[name] > most:
-            yield group
-            group, size = [], 0
-        group.append(name)
-        size += sizes[name]
-    yield group
-
-
-# After a failure the next cycles do not wait again; the query is repeated soon, so that one bad second costs no day.
-_RETRY_S = 60.0
-# Past days change slowly: an answer of some hours ago still has most of them.
-_KEPT_STEPS = 12
-# A day of a service in steps of five minutes takes 9 kB, and ten times as much while it is read.
-_SERVICES_PER_QUERY = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Lookback:
-    """One Prometheus, and the question about the past of the services that share it; rates have the distance `step_s`."""
-
-    source: PrometheusAccess
-    engines: EngineSeries
-    lookback_s: int
-    step_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class _PastAnswer:
-    """The newest usable answer to one Lookback, else the error; when it was taken, and when to ask again (monotonic, s)."""
-
-    namespaces: frozenset[str]
-    reading: PastReading
-    taken_s: float
-    due_s: float
-
-
-class History:
-    """Answers from memory for one step.
-
-    A query that does not end while a cycle waits goes on. The answer before it stands meanwhile; if there is none,
-    the reading says which namespaces still wait for their first one. `counted` hears ok, empty or error of every query.
     """
 
     def __init__(
         self,
         metrics: Metrics,
         clock: Clock,
-        counted: Callable[[str], None],
-        settle_s: float = SETTLE_S,
+        *,
+        default_source: PrometheusAccess | None,
+        fitter: Fitter | None = None,
+        counted: Callable[[str], None] = lambda _outcome: None,
+        limits: QueryLimits = QueryLimits(),  # noqa: B008 - it is frozen
     ) -> None:
-        self._metrics = metrics
+        self._pods_per_query = limits.pods_per_query
         self._clock = clock
-        self._counted = counted
-        self._queries: Background[Lookback] = Background(settle_s)
-        self._answers: dict[Lookback, _PastAnswer] = {}
+        self.queries = ServiceQueries(default_source)
+        # What the last round was about, when it was asked for (monotonic, s), and what came.
+        self._about: AbstractSet[Any] = frozenset()
+        self._asked_s = -math.inf
+        self._answers: dict[StandingQuestion[Watch, Any], dict[Watch, Any]] = {}
 
-    async def read(self, wanted: Mapping[Lookback, Mapping[str, int]]) -> dict[Lookback, PastReading]:
-        """The past of these namespaces, which come with their numbers of services; a failure is an answer too.
+        def runner(question: StandingQuestion[Any, Any]) -> Runner[Any, Any]:
+            return Runner(question, metrics, clock, counted, limits.settle_s)
 
-        Nothing else is remembered.
-        """
-        self._answers = {lookback: a for lookback, a in self._answers.items() if lookback in wanted}
-        due = {
-            lookback: functools.partial(self._ask, lookback, namespaces)
-            for lookback, namespaces in wanted.items()
-            if self._is_due(lookback, namespaces.keys())
-        }
-        await self._queries.run(wanted, due)
-        return {
-            lookback: self._newest(lookback, namespaces.keys()) for lookback, namespaces in wanted.items()
-        }
+        self._runners = {question: runner(question) for question in (*EACH_CYCLE, PODS)}
+        self._firsts = runner(first_answers(fitter)) if fitter is not None else None
 
     async def close(self) -> None:
         """End the queries that are under way."""
-        await self._queries.close()
+        await asyncio.gather(*(one.close() for one in self._all()))
 
-    def _newest(self, lookback: Lookback, namespaces: AbstractSet[str]) -> PastReading:
-        known = self._answers.get(lookback)
-        if known is None:
-            return PastReading(awaited=frozenset(namespaces))
-        return replace(known.reading, awaited=frozenset(namespaces - known.namespaces))
+    async def ask_nothing(self) -> None:
+        """There is no service: end the queries that are under way, and forget their answers."""
+        self._about = frozenset()
+        await asyncio.gather(*(one.read({}) for one in self._all()))
 
-    def _is_due(self, lookback: Lookback, namespaces: AbstractSet[str]) -> bool:
-        known = self._answers.get(lookback)
-        return known is None or self._clock.monotonic() >= known.due_s or not namespaces <= known.namespaces
+    async def read(
+        self, services: Sequence[SpeculativeService], pods: Mapping[str, Sequence[Manifest]], *, soon: bool
+    ) -> dict[StandingQuestion[Watch, Any], dict[Watch, Any]]:
+        """New answers of every Prometheus, or `soon` those of a moment ago if the questions are the same and all were answered.
 
-    async def _ask(self, lookback: Lookback, services: Mapping[str, int]) -> None:
-        namespaces = frozenset(services)
-        try:
-            rates: dict[SeriesOwner, PastRates] = {}
-            for part in parted(services, _SERVICES_PER_QUERY):
-                promql = past_query(part, lookback.engines, lookback.lookback_s, lookback.step_s)
-                rates |= read_past(await self._metrics.query_past(lookback.source, promql)).rates
-            reading = PastReading(rates)
-        except (MetricsError, ValueError) as error:
-            self._answers[lookback] = self._failed(lookback, namespaces, str(error))
-        except Exception as error:  # noqa: BLE001 - reported in full, and the other sources' services go on
-            _LOG.exception("reading the answer of %s failed", lookback.source.name)
-            said = f"reading the answer of {lookback.source.name} failed ({type(error).__name__})"
-            self._answers[lookback] = self._failed(lookback, namespaces, said)
-        else:
-            self._counted("ok" if reading.rates else "empty")
-            now_s = self._clock.monotonic()
-            self._answers[lookback] = _PastAnswer(namespaces, reading, now_s, now_s + lookback.step_s)
-
-    def _failed(self, lookback: Lookback, namespaces: frozenset[str], error: str) -> _PastAnswer:
-        self._counted("error")
-        known = self._answers.get(lookback)
-        now_s = self._clock.monotonic()
-        due_s = now_s + min(_RETRY_S, lookback.step_s)
-        fresh = known is not None and now_s - known.taken_s < _KEPT_STEPS * lookback.step_s
-        if known is not None and known.reading.error is None and fresh:
-            return _PastAnswer(namespaces, known.reading, known.taken_s, due_s)
-        if known is None or known.reading.error != error:
-            _LOG.warning(
-                "loads of the past %s cannot be read, so present loads are taken to last: %s",
-                duration_text(lookback.lookback_s),
-                error,
-            )
-        return _PastAnswer(namespaces, PastReading(error=error), now_s, due_s)
-
-
-# A pod, or a ReplicaSet, takes some 20 series of 200 bytes each, and five times as much while they are read.
-PODS_PER_QUERY = 500
-
-
-def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
-    """The Prometheus a service names; None if it names none."""
-    given = service.spec.metrics_source.prometheus
-    if given.address is None:
-        return None
-    bearer, authority, tls = given.bearer_token_secret_ref, given.ca_secret_ref, given.client_cert_secret_ref
-    tenant = given.tenant_header
-    secret = tenant.value_secret_ref if tenant is not None else None
-    return PrometheusAccess(
-        address=given.address,
-        # Only where Secrets are read does the namespace make two sources different.
-        namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",
-        bearer_secret=SecretKey(bearer.name, bearer.key) if bearer is not None else None,
-        ca_secret=SecretKey(authority.name, authority.key) if authority is not None else None,
-        cert_secret=SecretKey(tls.name, "tls.crt") if tls is not None else None,
-        key_secret=SecretKey(tls.name, "tls.key") if tls is not None else None,
-        headers=(Header(tenant.name, tenant.value),)
-        if tenant is not None and tenant.value is not None
-        else (),
-        secret_headers=(SecretHeader(tenant.name, SecretKey(secret.name, secret.key)),)
-        if tenant is not None and secret is not None
-        else (),
-        labels=LabelNames(given.label_names.namespace, given.label_names.pod)
-        if given.label_names is not None
-        else SAME_LABELS,
-    )
-
-
-class FleetAnswers(PrometheusAnswers[Subjects, FleetReading]):
-    """Answers about fleets, each put together from those to one or several queries."""
-
-    async def _read(self, source: PrometheusAccess, queries: Iterable[str]) -> tuple[FleetReading, bool]:
-        # One after another, because two answers at a time would be in memory at a time.
-        readings = [read_fleet(await self._metrics.query(source, promql)) for promql in queries]
-        whole = functools.reduce(_together, readings, FleetReading({}, frozenset()))
-        return whole, not whole.pods
-
-    def _without(self, error: str) -> FleetReading:
-        return FleetReading({}, frozenset(), error)
-
-
-class Present(FleetAnswers[Mapping[str, int]]):
-    """The newest answers, one per Watch.
-
-    An answer of an earlier cycle counts as long as it is no older than the Watch's staleness. Until then the Watch's services,
-    and no others, have no figures.
-    """
-
-    async def read(self, wanted: Mapping[Watch, Mapping[str, int]]) -> dict[Watch, FleetReading]:
-        """The newest answer about these namespaces; without one, a reading that says why.
-
-        Numbers of pods by namespace are wanted; nothing else is remembered.
+        Args:
+            services: about which they are asked.
+            pods: that run, by namespace.
+            soon: whether this cycle follows the last one at once.
         """
-        known = await self._about(wanted)
-        return {
-            watch: self._newest(watch, known.get(watch), namespaces) for watch, namespaces in wanted.items()
+        queries = self.queries
+        about = frozenset((queries.watch_of(s), queries.past_of(s), s.metadata.namespace) for s in services)
+        now_s = self._clock.monotonic()
+        if soon and about == self._about and now_s - self._asked_s < _SOON_S and self._is_whole():
+            return self._answers
+        asked, surplus = queries.within_limits(services)
+        wanted = self._wanted(asked, pods)
+        found = await asyncio.gather(*(self._runners[question].read(wanted[question]) for question in wanted))
+        self._answers = dict(zip(wanted, found, strict=True))
+        self._answers[FLEET] |= surplus
+        self._about, self._asked_s = about, now_s
+        return self._answers
+
+    async def firsts(self, world: Snapshot) -> dict[str, FirstAnswer]:
+        """The pasts of services of which nothing is measured, by uid."""
+        if self._firsts is None:
+            return {}
+        asked, _ = self.queries.within_limits(world.services)
+        about = asked_pasts(world, asked, self.queries)
+        told = await self._firsts.read({one: () for one in about.values() if one is not None})
+        return {uid: told[one] if one is not None else AWAITED for uid, one in about.items()}
+
+    async def legible(self, world: Snapshot, due: Sequence[SpeculativeService]) -> Snapshot:
+        """The world with the readings of those services that are decided about next.
+
+        If a fleet is read by ReplicaSet its pods are asked for here: as many as fit into one answer, so that no cycle takes
+        long. The services behind them are neither ready nor awaited. A Prometheus that does not answer about ReplicaSets is not
+        asked about pods. The most urgent services stand first in `due`.
+        """
+        chosen, wanted = self._next(world, due)
+        began_s = self._clock.monotonic()
+        told, answers = await self._runners[PODS].read(wanted), self._runners[PODS].answers
+        failed = {
+            watch: sums for watch, sums in world.answers.get(SUMS, {}).items() if sums.error is not None
         }
-
-    def _newest(
-        self,
-        watch: Watch,
-        known: Answer[Mapping[str, int], FleetReading] | None,
-        namespaces: Mapping[str, int],
-    ) -> FleetReading:
-        if watch.source is None:
-            return self._without("no address: set metricsSource.prometheus.address")
-        if known is None or not namespaces.keys() <= known.subjects.keys():
-            return self._without(f"{watch.source.name} has not answered within {self._settle_s:g} s")
-        if known.reading.error is not None:
-            return known.reading
-        if self._clock.monotonic() - known.asked_s > watch.staleness_s:
-            return self._without(f"{watch.source.name} has not answered within {watch.staleness_s} s")
-        return known.reading
-
-    async def _ask(
-        self, source: PrometheusAccess, watch: Watch, namespaces: Mapping[str, int]
-    ) -> tuple[FleetReading, bool]:
-        return await self._read(source, self._promql(watch, namespaces))
-
-    def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
-        for place, part in enumerate(parted(namespaces, PODS_PER_QUERY)):
-            yield fleet_query(part, watch.engines, watch.window_s, watch.staleness_s, anywhere=place == 0)
-
-
-class PresentSums(Present):
-    """The newest sums over ReplicaSets, one per Watch, whose numbers take the place of numbers of pods."""
-
-    def _promql(self, watch: Watch, namespaces: Mapping[str, int]) -> Iterator[str]:
-        for part in parted(namespaces, PODS_PER_QUERY):
-            yield sums_query(part, watch.engines, watch.window_s, watch.staleness_s)
-
-
-def _together(one: FleetReading, other: FleetReading) -> FleetReading:
-    """Two answers about different parts of a fleet, as old as the older one."""
-    times = [time_s for time_s in (one.evaluated_s, other.evaluated_s) if time_s is not None]
-    return replace(
-        one,
-        pods={**one.pods, **other.pods},
-        present=one.present | other.present,
-        silent=one.silent | other.silent,
-        down=one.down | other.down,
-        renamed={**one.renamed, **other.renamed},
-        turned_away={**one.turned_away, **other.turned_away},
-        evaluated_s=min(times, default=None),
-    )
-
-
-SOURCES_PER_NAMESPACE = 4
-
-
-class ServiceQueries:
-    """The questions about services; a service that names no Prometheus has the default one."""
-
-    def __init__(self, default_source: PrometheusAccess | None) -> None:
-        self._default_source = default_source
-
-    def watch_of(self, service: SpeculativeService) -> Watch:
-        """How a service is watched; equal watches share one query."""
-        source = service.spec.metrics_source
-        matchers = tuple(Matcher(m.label, "=", m.value) for m in source.prometheus.extra_matchers)
-        return Watch(
-            prometheus_of(service) or self._default_source,
-            EngineSeries(matchers, source.metric_prefix),
-            source.window_seconds,
-            source.staleness_seconds,
+        ready, awaited, late = [], set(), set()
+        for service in chosen:
+            uid, watch = service.metadata.uid, self.queries.watch_of(service)
+            if watch in wanted and (watch not in told or target_name(service) not in answers[watch].about):
+                awaited.add(uid)
+                continue
+            ready.append(uid)
+            if watch in told and answers[watch].asked_s < began_s:
+                late.add(uid)
+        if awaited:
+            # Services behind them wait for the next regular cycle too: asked for at once, they would get no answer.
+            awaited |= {service.metadata.uid for service in due[len(chosen) :]}
+        fleets = {**world.answers.get(FLEET, {}), **failed, **told}
+        return replace(
+            world, answers={**world.answers, FLEET: fleets}, ready=ready, awaited=awaited, late=late
         )
 
-    def lookback_of(self, service: SpeculativeService) -> Lookback | None:
-        """How a service's past is read; equal lookbacks share one query. None if it is not read, or there is no Prometheus."""
-        watch, lookback_s = self.watch_of(service), service.spec.update_policy.lookback_seconds
-        if watch.source is None or lookback_s == 0:
-            return None
-        step_s = past_step_s(lookback_s, watch.window_s)
-        return Lookback(watch.source, watch.engines, lookback_s, step_s)
+    def _all(self) -> Iterable[Runner[Any, Any]]:
+        return filter(None, (*self._runners.values(), self._firsts))
 
-    def within_limits(
-        self, services: Sequence[SpeculativeService]
-    ) -> tuple[list[SpeculativeService], dict[Watch, FleetReading]]:
-        """The services whose Prometheus is asked, and a message for the others: a namespace may name a limited number of servers.
+    def _is_whole(self) -> bool:
+        """Whether every Prometheus has answered; one that has not is asked again, however soon."""
+        fleets = (*self._answers[FLEET].values(), *self._answers[SUMS].values())
+        return all(one.error is None for one in fleets) and not any(
+            past.awaited for past in self._answers[PASTS].values()
+        )
 
-        The oldest services of a namespace come first, so that a new one takes no figures away.
-        """
-        named: dict[str, set[PrometheusAccess | None]] = defaultdict(set)
-        asked, refused = [], []
-        for service in sorted(services, key=lambda one: str(one.metadata.creation_timestamp or "")):
-            source, names = self.watch_of(service).source, named[service.metadata.namespace]
-            if source == self._default_source or source in names or len(names) < SOURCES_PER_NAMESPACE:
-                names |= {source} - {self._default_source}
-                asked.append(service)
+    def _wanted(
+        self, services: Sequence[SpeculativeService], pods: Mapping[str, Sequence[Manifest]]
+    ) -> dict[StandingQuestion[Watch, Any], Mapping[Watch, Collection[Any]]]:
+        """What each question is about: targets of services, or namespaces with numbers of pods, ReplicaSets or services."""
+        namespaces: dict[Watch, set[str]] = defaultdict(set)
+        pasts: dict[Watch, Counter[str]] = defaultdict(Counter)
+        targets = {
+            question: defaultdict[Watch, set[Any]](set)
+            for question in EACH_CYCLE
+            if question.subject is not None
+        }
+        for service in services:
+            watch, past = self.queries.watch_of(service), self.queries.past_of(service)
+            namespaces[watch].add(service.metadata.namespace)
+            if past is not None:
+                pasts[past][service.metadata.namespace] += 1
+            for question, found in targets.items():
+                if question.subject is not None and (subject := question.subject(service)) is not None:
+                    found[watch].add(subject)
+        small, large = {}, {}
+        for watch, names in namespaces.items():
+            numbers = {name: len(pods.get(name, ())) for name in names}
+            if sum(numbers.values()) <= self._pods_per_query:
+                small[watch] = numbers
             else:
-                refused.append(service)
-        problem = f"the services of this namespace name more than {SOURCES_PER_NAMESPACE} Prometheus servers"
-        kept = {self.watch_of(service) for service in asked}
-        surplus = {self.watch_of(service): FleetReading({}, frozenset(), problem) for service in refused}
-        return asked, {watch: reading for watch, reading in surplus.items() if watch not in kept}
+                large[watch] = {name: len({owner_uid(pod) for pod in pods.get(name, ())}) for name in names}
+        return {FLEET: small, SUMS: large, PASTS: pasts, **targets}
+
+    def _next(
+        self, world: Snapshot, due: Sequence[SpeculativeService]
+    ) -> tuple[list[SpeculativeService], dict[Watch, dict[NamespacedName, int]]]:
+        """The first services due whose pods fit into one answer, at least one, and what to ask for them: numbers of pods."""
+        wanted: dict[Watch, dict[NamespacedName, int]] = defaultdict(dict)
+        chosen: list[SpeculativeService] = []
+        room = self._pods_per_query
+        for service in due:
+            watch = self.queries.watch_of(service)
+            sums = world.answer(SUMS, watch)
+            if sums is not None and sums.error is None:
+                target, own = target_name(service), world.target_pods(service)
+                more = len(own) if target not in wanted.get(watch, ()) else 0
+                if wanted and more > max(room, 0):
+                    break
+                room -= more
+                wanted[watch][target] = len(own)
+                if own and not any(_siblings(pod) in sums.pods for pod in own):
+                    wanted[watch][ANYWHERE] = 0
+            chosen.append(service)
+        return chosen, wanted
+
+
+def _siblings(pod: Manifest) -> NamespacedName:
+    return NamespacedName(pod["metadata"]["namespace"], siblings_of(pod["metadata"]["name"]))

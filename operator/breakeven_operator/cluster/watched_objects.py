@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from breakeven_operator.cluster.api_json import trimmed
-from breakeven_operator.cluster.cluster_objects import FiledProfile, Interest
+from breakeven_operator.cluster.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.cluster.informer import Informer, WatchScope
 from breakeven_operator.cluster.own_objects import OWN_KINDS, OwnObjects
 from breakeven_operator.kinds import PROFILES, Ref, Resource
 from breakeven_operator.ports import Clock, ClusterError, Manifest, WatchedCluster
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.known import KINDS, kind_at
 
 # Up to so many namespaces are watched one by one; services in more are found among all objects of the cluster. Each watch
@@ -65,8 +66,8 @@ def _generation(target: Manifest) -> object:
     return target["metadata"].get("generation")
 
 
-class WatchedObjects:
-    """The `ClusterObjects` port; `rest` ends its watches.
+class WatchedObjects(ClusterObjects):
+    """The objects by watches, which `rest` ends.
 
     Args:
         own: objects of the product's own kinds; other kinds are read in the same namespaces.
@@ -85,9 +86,9 @@ class WatchedObjects:
         oldest_s: float = _OLDEST_S,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(cluster, own.namespaces)
         self._cluster = cluster
         self._clock = clock
-        self._namespaces = own.namespaces
         self._relist_s = relist_s
         self._oldest_s = oldest_s
         self._wake = wake
@@ -105,7 +106,7 @@ class WatchedObjects:
             return await self._read_own(resource)
         return await self._read(resource, interest)
 
-    async def profiles(self) -> list[FiledProfile]:
+    async def profiles(self) -> list[ProfileEntry]:
         """See `ClusterObjects.profiles`."""
         return await self._read_own(PROFILES)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
-import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from breakeven.arm import Arm
@@ -22,12 +22,13 @@ from breakeven.profile import Profile
 from breakeven.readers.prometheus import Samples
 from breakeven.serving.promql import REPLICA, EngineSeries
 from breakeven_operator.case import FirstAnswer
-from breakeven_operator.cluster.prometheus_answers import Background, ServiceQueries
+from breakeven_operator.cluster.prometheus_questions import ServiceQueries, StandingQuestion
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import of_workloads, siblings_of, workload_of
 from breakeven_operator.observing.past_metrics import AWAITED, facts_of, first_answer, no_answer
-from breakeven_operator.ports import Clock, Fitter, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.ports import Fitter, Metrics, MetricsError, PrometheusAccess
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationspec import PastUse
 from breakeven_operator.workloads.known import kind_at, target_name, target_of
 
@@ -67,11 +68,12 @@ class WorkloadPast:
         return workload_of(pod) == self.title if self.title else siblings_of(pod) in self.siblings
 
 
-def asked_pasts(world: Snapshot, queries: ServiceQueries) -> dict[str, WorkloadPast | None]:
+def asked_pasts(
+    world: Snapshot, services: Iterable[SpeculativeService], queries: ServiceQueries
+) -> dict[str, WorkloadPast | None]:
     """Questions about the pasts of services of which nothing is measured, by uid; None before the first look at the target."""
-    asked, _ = queries.within_limits(world.services)
     found: dict[str, WorkloadPast | None] = {}
-    for service in asked:
+    for service in services:
         watch, name, target = queries.watch_of(service), target_name(service), target_of(service)
         measured = world.profiles.get(NamespacedName(service.metadata.namespace, service.metadata.name))
         pods = [pod["metadata"]["name"] for pod in world.target_pods(service)]
@@ -97,103 +99,48 @@ def asked_pasts(world: Snapshot, queries: ServiceQueries) -> dict[str, WorkloadP
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _ToldPast:
-    """An answer, the question it answers, and when to ask again (monotonic, s)."""
+def first_answers(fitter: Fitter) -> StandingQuestion[WorkloadPast, FirstAnswer]:
+    """The question about pasts. No cycle waits for a reading; namespaces take turns, so that many services of one keep no other waiting."""
 
-    about: WorkloadPast
-    answer: FirstAnswer
-    due_s: float
+    async def ask(metrics: Metrics, about: WorkloadPast, _: object, now: datetime) -> tuple[FirstAnswer, str]:
+        answer = await _answer(AskedServer(metrics, fitter, about), about, now)
+        return answer, "error" if answer.profile is None else "ok"
+
+    return StandingQuestion(
+        ask,
+        no_answer,
+        lambda _, __, answer, ___, ____: answer.reading if answer is not None else AWAITED,
+        pause_s=lambda _: AGAIN_S,
+        retry_s=RETRY_S,
+        patience=(0, 0),
+        turns=lambda about: about.namespace,
+    )
 
 
-class WorkloadPasts:
-    """Answers from memory. No cycle waits for a reading.
-
-    Namespaces take turns, so that many services of one keep no other from its answer.
-    """
-
-    def __init__(
-        self, metrics: Metrics, fitter: Fitter, clock: Clock, counted: Callable[[str], None]
-    ) -> None:
-        self._metrics = metrics
-        self._fitter = fitter
-        self._clock = clock
-        self._counted = counted
-        self._readings: Background[str] = Background(0.0)
-        self._answers: dict[str, _ToldPast] = {}
-        self._busy: str | None = None
-        # When each namespace had its last turn.
-        self._turns: dict[str, float] = {}
-
-    async def read(self, wanted: Mapping[str, WorkloadPast]) -> dict[str, FirstAnswer]:
-        """The newest answers, by uid of the service; nothing else is remembered."""
-        self._answers = {uid: one for uid, one in self._answers.items() if uid in wanted}
-        namespaces = {one.namespace for one in wanted.values()}
-        self._turns = {name: time_s for name, time_s in self._turns.items() if name in namespaces}
-        if self._busy not in wanted:
-            self._busy = None
-        due = [uid for uid, about in wanted.items() if self._is_due(uid, about)]
-        next_up = min(
-            due, key=lambda uid: (self._turns.get(wanted[uid].namespace, -math.inf), uid), default=None
-        )
-        begun = {}
-        if self._busy is None and next_up is not None:
-            about = wanted[next_up]
-            self._busy, self._turns[about.namespace] = next_up, self._clock.monotonic()
-
-            async def work() -> None:
-                await self._read(next_up, about)
-
-            begun[next_up] = work
-        await self._readings.run(wanted, begun)
-        return {
-            uid: known.answer if known is not None and known.about == about else AWAITED
-            for uid, about in wanted.items()
-            for known in (self._answers.get(uid),)
-        }
-
-    async def close(self) -> None:
-        """End the reading that is under way."""
-        await self._readings.close()
-
-    def _is_due(self, uid: str, about: WorkloadPast) -> bool:
-        known = self._answers.get(uid)
-        return known is None or known.about != about or self._clock.monotonic() >= known.due_s
-
-    async def _read(self, uid: str, about: WorkloadPast) -> None:
-        answer = await self._answer(about)
-        self._counted("error" if answer.profile is None else "ok")
-        pause_s = RETRY_S if answer.profile is None else AGAIN_S
-        self._answers[uid] = _ToldPast(about, answer, self._clock.monotonic() + pause_s)
-        self._busy = None
-
-    async def _answer(self, about: WorkloadPast) -> FirstAnswer:
-        loop = asyncio.get_running_loop()
-        server = AskedServer(self._metrics, self._fitter, about.source, about.owns, loop)
-        grid = TimeGrid.of_past(self._clock.now().timestamp(), LOOKBACK_S, _WINDOW_S)
-        asked = AskedPast(
-            (*of_workloads([(about.namespace, about.name)]), *about.engines.matchers),
-            about.engines.prefix,
-            grid,
-            about.method,
-            single=False,
-            arms=about.arms,
-        )
-        try:
-            async with asyncio.timeout(_LONGEST_S):
-                return await asyncio.to_thread(_told, server, asked, about)
-        except TimeoutError:
-            return no_answer(f"{about.source.name} took more than {_LONGEST_S:g} s to tell it")
-        except InputError as error:
-            # Its place is an option of the command line.
-            return no_answer(error.problem)
-        except BreakevenError as error:
-            return no_answer(str(error))
-        except Exception:  # noqa: BLE001 - a stranger's series must not end a cycle
-            _LOG.exception("the past of %s/%s could not be read", about.namespace, about.name)
-            return no_answer("it could not be read; the operator's log says why")
-        finally:
-            server.end()
+async def _answer(server: AskedServer, about: WorkloadPast, now: datetime) -> FirstAnswer:
+    asked = AskedPast(
+        (*of_workloads([(about.namespace, about.name)]), *about.engines.matchers),
+        about.engines.prefix,
+        TimeGrid.of_past(now.timestamp(), LOOKBACK_S, _WINDOW_S),
+        about.method,
+        single=False,
+        arms=about.arms,
+    )
+    try:
+        async with asyncio.timeout(_LONGEST_S):
+            return await asyncio.to_thread(_told, server, asked, about)
+    except TimeoutError:
+        return no_answer(f"{about.source.name} took more than {_LONGEST_S:g} s to tell it")
+    except InputError as error:
+        # Its place is an option of the command line.
+        return no_answer(error.problem)
+    except BreakevenError as error:
+        return no_answer(str(error))
+    except Exception:  # noqa: BLE001 - a stranger's series must not end a cycle
+        _LOG.exception("the past of %s/%s could not be read", about.namespace, about.name)
+        return no_answer("it could not be read; the operator's log says why")
+    finally:
+        server.end()
 
 
 def _told(server: AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAnswer:
@@ -210,19 +157,11 @@ def _told(server: AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAn
 class AskedServer:
     """A Prometheus as the library asks it from a thread; every query runs in the operator's loop."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        fitter: Fitter,
-        source: PrometheusAccess,
-        owns: Callable[[str], bool],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def __init__(self, metrics: Metrics, fitter: Fitter, about: WorkloadPast) -> None:
         self._metrics = metrics
         self._fitter = fitter
-        self._source = source
-        self._owns = owns
-        self._loop = loop
+        self._about = about
+        self._loop = asyncio.get_running_loop()
         self._ended = False
         self._pending: concurrent.futures.Future[Any] | None = None
         self._of_day = (-1, 0)
@@ -233,15 +172,17 @@ class AskedServer:
         span_s = (grid.times - 1) * grid.step_s + grid.step_s // 2
         # A subquery's times are multiples of its step, as the grid's are.
         asked = f"({promql})[{span_s}s:{grid.step_s}s] @ {grid.last_s}"
-        found = self._ask(self._metrics.query_past(self._source, asked))
+        found = self._ask(self._metrics.query_past(self._about.source, asked))
         self._count(grid, sum(len(one.values) for one in found))
-        return tuple(one for one in found if REPLICA not in one.labels or self._owns(one.labels[REPLICA]))
+        return tuple(
+            one for one in found if REPLICA not in one.labels or self._about.owns(one.labels[REPLICA])
+        )
 
     def at(self, promql: str, time_s: int) -> Iterable[tuple[Mapping[str, str], float]]:
         """See PastServer.at."""
         # The modifier @ takes a subquery, not any expression.
         asked = f"last_over_time(({promql})[1s:1s] @ {time_s})"
-        return [(one.labels, one.value) for one in self._ask(self._metrics.query(self._source, asked))]
+        return [(one.labels, one.value) for one in self._ask(self._metrics.query(self._about.source, asked))]
 
     def fit(self, rows: Sequence[Point]) -> Profile:
         """The fit of a past's rows, by the child process.

@@ -13,7 +13,17 @@ from breakeven_operator.calibration.trial_state import kept_words
 from breakeven_operator.case import ServiceObservation
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import RUN_LABEL, SERVICE_LABEL, NamespacedName, service_of
+from breakeven_operator.kinds import (
+    CLAIMS,
+    EVENTS,
+    JOBS,
+    NETWORK_POLICIES,
+    PODS,
+    RUN_LABEL,
+    SERVICE_LABEL,
+    NamespacedName,
+    service_of,
+)
 from breakeven_operator.outcome.action_plan import ServiceOutcome, reference
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources import SpeculativeService
@@ -122,7 +132,7 @@ def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[Namespac
         return False
     if NamespacedName(meta["namespace"], service_of(run)) not in services:
         return False
-    pods = _labelled(world.pods.get(meta["namespace"], ()), meta["name"])
+    pods = _labelled(world.of(PODS, meta["namespace"]), meta["name"])
     if not pods:
         return phase_of(run) != RunPhase.FITTING
     return any((pod.get("spec") or {}).get("nodeName") or not _refused(pod) for pod in pods)
@@ -174,16 +184,16 @@ def _view(
         run=run,
         service=world.manifests.get(item.service.metadata.uid) if item is not None else None,
         target=item.observation.workload if item is not None else None,
-        jobs=_labelled(world.jobs.get(namespace, ()), meta["name"]),
-        pods=_labelled(world.pods.get(namespace, ()), meta["name"]),
+        jobs=_labelled(world.of(JOBS, namespace), meta["name"]),
+        pods=_labelled(world.of(PODS, namespace), meta["name"]),
         selectors=tuple(world.selectors.get(namespace, ())),
-        network_policies=tuple(world.network_policies.get(namespace, ())),
+        network_policies=tuple(world.of(NETWORK_POLICIES, namespace)),
         may_start=may_start,
         duplicate_of=duplicate_of,
         settings=settings,
-        events=tuple(world.events.get(namespace, ())),
+        events=tuple(world.of(EVENTS, namespace)),
         warnings=world.warnings,
-        claims=tuple(world.volume_claims.get(namespace, ())),
+        claims=tuple(world.of(CLAIMS, namespace)),
         seen_lengths=item.outcome.lengths if item is not None else None,
         in_force=in_force.profile if in_force is not None else None,
         lost_nodes=world.lost_nodes,
@@ -193,7 +203,7 @@ def _view(
 def kept_pods(world: Snapshot, decided: Iterable[Decided], now: datetime) -> list[ActionPlan]:
     """Events of services about calibration pods that were deleted and that a finalizer keeps: a run that has ended says no more."""
     held: dict[NamespacedName, list[Manifest]] = defaultdict(list)
-    for namespace, pods in world.pods.items():
+    for namespace, pods in world.objects.get(PODS, {}).items():
         for pod in pods:
             labels = pod["metadata"].get("labels") or {}
             if RUN_LABEL in labels and pod["metadata"].get("finalizers"):

@@ -21,7 +21,15 @@ from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import Growths
 from breakeven_operator import calibration
 from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyReading, SeriesOwner
-from breakeven_operator.cluster.prometheus_answers import ServiceQueries, Watch
+from breakeven_operator.cluster.prometheus_questions import (
+    FLEET,
+    LATENCIES,
+    LATER,
+    PASTS,
+    SUMS,
+    ServiceQueries,
+    Watch,
+)
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import rules_of
@@ -210,12 +218,12 @@ class _Surveyor:
         source = service.spec.metrics_source
         namespace = service.metadata.namespace
         pods = self._world.target_pods(service)
-        watch, lookback = self._queries.watch_of(service), self._queries.lookback_of(service)
+        watch = self._queries.watch_of(service)
         # Of a large fleet sums tell whether anything has moved.
-        sums = self._world.sums.get(watch)
-        fleet = self._world.readings.get(watch) if sums is None else sums
-        latencies = self._world.latencies.get(watch)
-        past = self._world.pasts.get(lookback) if lookback is not None else None
+        sums = self._world.answer(SUMS, watch)
+        fleet = self._world.answer(FLEET, watch) if sums is None else sums
+        latencies = self._world.answer(LATENCIES, watch)
+        past = self._world.answer(PASTS, self._queries.past_of(service))
         first = self._world.firsts.get(service.metadata.uid)
         names = [pod["metadata"]["name"] for pod in pods]
         if sums is not None:
@@ -249,7 +257,7 @@ class _Surveyor:
 
     def _finished(self, watch: Watch, namespace: str, pods: Sequence[Manifest]) -> float:
         """Part of the HTTP requests since the last roll that an engine finished; 0 if that is not counted."""
-        later = self._world.later.get(watch)
+        later = self._world.answer(LATER, watch)
         if later is None:
             return 0.0
         found = later.requests

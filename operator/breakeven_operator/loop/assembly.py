@@ -17,15 +17,15 @@ from breakeven_operator.board.board_access import Access, LoopbackAccess, Review
 from breakeven_operator.board.board_server import Board, BoardSettings, BoardSocket, listen
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.cluster.api_json import problem_of
-from breakeven_operator.cluster.cluster_objects import ClusterObjects, ListedObjects
+from breakeven_operator.cluster.cluster_objects import ClusterObjects
 from breakeven_operator.cluster.fitter import ChildFitter, FitTurns
 from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.cluster.lease import Lease, LeaseIdentity
 from breakeven_operator.cluster.observer import Observer
 from breakeven_operator.cluster.own_objects import KopfSession, OwnObjects
-from breakeven_operator.cluster.prometheus_answers import SETTLE_S
+from breakeven_operator.cluster.prometheus_answers import PrometheusReader, QueryLimits
 from breakeven_operator.cluster.prometheus_api import OwnPrometheus, PrometheusClient
-from breakeven_operator.cluster.prometheus_reader import PrometheusReader, QueryLimits
+from breakeven_operator.cluster.prometheus_questions import SETTLE_S
 from breakeven_operator.cluster.snapshot import Scope, Snapshot
 from breakeven_operator.cluster.watched_objects import WatchedObjects
 from breakeven_operator.cluster.writer import DryRun, Writer
@@ -223,7 +223,7 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     own = OwnObjects(clock, namespaces=settings.watch_namespaces, wake=wake)
     session = KopfSession(cluster, clock, own, relist_s=settings.relist_s)
     objects: ClusterObjects = (
-        ListedObjects(cluster, settings.watch_namespaces)
+        ClusterObjects(cluster, settings.watch_namespaces)
         if once
         else WatchedObjects(cluster, clock, own, relist_s=settings.relist_s, wake=wake)
     )

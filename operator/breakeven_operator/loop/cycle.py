@@ -18,7 +18,7 @@ from breakeven_operator import calibration
 from breakeven_operator.actions import ActionPlan, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.cluster.api_json import problem_of
 from breakeven_operator.cluster.observer import Observer
-from breakeven_operator.cluster.snapshot import Legible, Snapshot
+from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster.writer import DryRun, Writer, WriteResult
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FINISHED_LABEL, RUNS, SERVICES, NamespacedName, Ref
@@ -103,12 +103,12 @@ class Reconciler:
         report = CycleReport()
         due, grounds = self._due(world, now)
         passed(CycleStage.COMPARING)
-        legible = await self._observer.legible(world, due)
+        world = await self._observer.legible(world, due)
         passed(CycleStage.AWAITING)
-        world, now = legible.world, self._clock.now()
-        outcomes, failures = self._decide(legible, grounds, now, report)
+        now = self._clock.now()
+        outcomes, failures = self._decide(world, grounds, now, report)
         passed(CycleStage.DECIDING)
-        report.left += len(due) - len(legible.ready) - len(legible.awaited)
+        report.left += len(due) - len(world.ready) - len(world.awaited)
         failures += await self._carry_out(world, outcomes, now, report)
         passed(CycleStage.WRITING)
         await self._say_undecided(world, failures, now, report)
@@ -118,7 +118,7 @@ class Reconciler:
         passed(CycleStage.CALIBRATING)
         self._shown.publish(world, outcomes, failures, now)
         self._telemetry.services.set(len(world.services))
-        self._telemetry.services_left.set(report.left + len(legible.awaited))
+        self._telemetry.services_left.set(report.left + len(world.awaited))
         self._left = report.left
         passed(CycleStage.PUBLISHING)
         return report
@@ -162,21 +162,20 @@ class Reconciler:
     # Deciding, within the fleet's budgets of time and rolls; without I/O.
 
     def _decide(
-        self, legible: Legible, grounds: Mapping[str, Grounds], now: datetime, report: CycleReport
+        self, world: Snapshot, grounds: Mapping[str, Grounds], now: datetime, report: CycleReport
     ) -> tuple[list[Decided], list[Failed]]:
         """Decisions about the services that are due, in turn, and the services that met a defect.
 
         One service's surprise must not stop the others, nor hide that service: see `failed`.
         """
-        world = legible.world
         moving = sum(1 for one in world.services if takes_a_place(one, self._writer.failures, now))
         services = {service.metadata.uid: service for service in world.services}
         began_s = self._clock.monotonic()
         decided: list[Decided] = []
         undecided: list[Failed] = []
-        for place, uid in enumerate(legible.ready):
+        for place, uid in enumerate(world.ready):
             if self._clock.monotonic() - began_s > self.deciding_s:
-                report.left = len(legible.ready) - place
+                report.left = len(world.ready) - place
                 break
             may_roll = moving < self._settings.max_parallel_rolls
             try:
@@ -188,7 +187,7 @@ class Reconciler:
             moving += any(isinstance(action, WriteAnnotation) for action in item.outcome.plan.actions)
             decided.append(item)
             # On older readings than what made it due: it is due until they are as new.
-            lasts_s = 0.0 if uid in legible.late else stands_s(item, self._settings.status_refresh_s, now)
+            lasts_s = 0.0 if uid in world.late else stands_s(item, self._settings.status_refresh_s, now)
             self._agenda.decided(uid, grounds[uid], began_s, lasts_s)
         return decided, undecided
 

@@ -14,9 +14,17 @@ from typing import Any, TypeVar
 from breakeven.errors import InputError
 from breakeven_operator.actions import WriteAnnotation, WriteStatus
 from breakeven_operator.case import FleetReading, ServiceObservation
-from breakeven_operator.cluster.prometheus_answers import ServiceQueries
+from breakeven_operator.cluster.prometheus_questions import (
+    ARRIVALS,
+    FLEET,
+    LATENCIES,
+    LATER,
+    PASTS,
+    ROLLS,
+    ServiceQueries,
+)
 from breakeven_operator.cluster.snapshot import Snapshot
-from breakeven_operator.kinds import RESUME_ANNOTATION, NamespacedName, service_of
+from breakeven_operator.kinds import CLAIMS, RESUME_ANNOTATION, NamespacedName, service_of
 from breakeven_operator.loop.admission import Decided
 from breakeven_operator.reconcile import reconcile
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
@@ -119,24 +127,23 @@ class ServiceDecisions:
                     runs.append(read_run(manifest))
                 except InputError as error:
                     self._warn(manifest["metadata"]["uid"], str(error))
-        lookback = self._queries.lookback_of(service)
         watch = self._queries.watch_of(service)
         return ServiceObservation(
             workload=self._workload(world, service, now),
             managed_by=older_claim(world.claims.get(target_of(service), ()), Claim.of(service)),
-            fleet=world.readings.get(watch, FleetReading({}, frozenset(), "not asked")),
-            roll=world.rolls.get(watch),
-            later=world.later.get(watch),
-            arrivals=world.arrivals.get(watch),
+            fleet=world.answer(FLEET, watch) or FleetReading({}, frozenset(), "not asked"),
+            roll=world.answer(ROLLS, watch),
+            later=world.answer(LATER, watch),
+            arrivals=world.answer(ARRIVALS, watch),
             first=world.firsts.get(service.metadata.uid),
-            past=world.pasts.get(lookback) if lookback is not None else None,
-            latencies=world.latencies.get(watch),
+            past=world.answer(PASTS, self._queries.past_of(service)),
+            latencies=world.answer(LATENCIES, watch),
             known_pods=world.pod_names.get(namespace, frozenset()),
             profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
             runs=tuple(
                 sorted(runs, key=lambda run: (str(run.metadata.creation_timestamp or ""), run.metadata.name))
             ),
-            claims=tuple(world.volume_claims.get(namespace, ())),
+            claims=tuple(world.of(CLAIMS, namespace)),
             written=world.manifests[service.metadata.uid].get("status") or {},
             failures=self._failures.about(service.metadata.uid, now),
             target_problem=world.unreadable_targets.get(target_of(service)),

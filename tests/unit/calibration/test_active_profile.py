@@ -11,7 +11,7 @@ import pytest
 from breakeven.profile import Profile
 from breakeven_operator.calibration.active_profile import calibrated
 from breakeven_operator.case import FleetReading, ServiceObservation
-from breakeven_operator.kinds import RECALIBRATE_ANNOTATION
+from breakeven_operator.kinds import RECALIBRATE_ANNOTATION, NamespacedName
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
@@ -36,7 +36,7 @@ def entry(name="p1", fingerprint="f1", age_s=60.0, arms=("none", "eagle/3"), **c
     fields = {
         "name": name,
         "uid": name,
-        "service": "chat",
+        "service": NamespacedName("llm", "chat"),
         "fingerprint": fingerprint,
         "gpu_product": GPU,
         "created": NOW - timedelta(seconds=age_s),

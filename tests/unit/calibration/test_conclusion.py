@@ -152,7 +152,7 @@ def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting
     (manifest,) = fitting.profiles
     entry = file_profile(
         manifest | {"metadata": manifest["metadata"] | {"uid": "p", "creationTimestamp": None}}
-    ).entry
+    )
     assert entry.arms == {"none", "eagle/2", "eagle/7"}
     assert entry.failed == (("eagle/7", "EngineOutOfMemory"),)
 

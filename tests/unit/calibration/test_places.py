@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from breakeven_operator.cluster.snapshot import Snapshot
-from breakeven_operator.kinds import RUN_LABEL
+from breakeven_operator.kinds import PODS, RUN_LABEL
 from breakeven_operator.loop.admission import run_views
 from breakeven_operator.ports import TrialSettings
 from fakes.calibration_world import World, timestamp
@@ -55,7 +55,7 @@ def started(
         for namespace, name in services
     }
     for pod in pods:
-        given["pods"].setdefault(pod["metadata"]["namespace"], []).append(pod)
+        given["objects"].setdefault(PODS, {}).setdefault(pod["metadata"]["namespace"], []).append(pod)
     views = run_views(Snapshot(**given), [], places, TrialSettings("image"), now)
     waiting = [view for view in views if "status" not in view.run]
     return [str(view.run["metadata"]["name"]) for view in waiting if view.may_start]

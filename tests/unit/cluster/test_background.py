@@ -1,4 +1,4 @@
-"""Tasks beside the cycles: one per key, waited for a little, never for long, and gone when they are not wanted."""
+"""Queries beside the cycles: one per key, waited for a little, never for long, and gone when they are not wanted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import asyncio
 
 import pytest
 
-from breakeven_operator.cluster.prometheus_answers import Background
+from breakeven.serving.promql import EngineSeries
+from breakeven_operator.cluster.prometheus_questions import Runner, StandingQuestion, Watch
+from breakeven_operator.ports import PrometheusAccess
+from fakes.manual_clock import FakeClock
 from fakes.virtual_time import in_virtual_time
 
 
@@ -14,20 +17,42 @@ def now_s():
     return asyncio.get_running_loop().time()
 
 
+def watched(name):
+    return Watch(PrometheusAccess(f"http://{name}:9090"), EngineSeries(), 60, 120)
+
+
+def runner(ask, settle_s, first=0):
+    """Runs a question that `ask` answers, given the name of the server."""
+
+    async def put(_metrics, watch, _about, _now):
+        return await ask(watch.source.address.removeprefix("http://").removesuffix(":9090")), "ok"
+
+    question: StandingQuestion[Watch, str] = StandingQuestion(
+        put,
+        lambda error: error,
+        lambda _, __, answer, ___, ____: answer.reading if answer else None,
+        patience=(1, first),
+    )
+    return Runner(question, None, FakeClock(), lambda _: None, settle_s)
+
+
+def asked(*names):
+    return {watched(name): () for name in names}
+
+
 @in_virtual_time
 async def test_all_are_waited_for_at_the_same_time_and_no_longer_than_that():
     ended = []
-
-    async def work(key, takes_s):
-        await asyncio.sleep(takes_s)
-        ended.append(key)
-
-    background = Background[str](2.0)
     takes_s = {"a": 1.0, "b": 1.5, "c": 9.0, "d": 60.0}
-    due = {key: lambda key=key, s=s: work(key, s) for key, s in takes_s.items()}
+
+    async def work(name):
+        await asyncio.sleep(takes_s[name])
+        ended.append(name)
+
+    background = runner(work, 2.0)
     for expected, waited_s in ((["a", "b"], 2.0), (["a", "b"] * 2, 1.5)):
         began_s = now_s()
-        await background.run(due.keys(), due)
+        await background.read(asked(*takes_s))
         assert ended == expected
         assert now_s() - began_s == pytest.approx(waited_s, abs=0.01)
     await background.close()
@@ -36,70 +61,75 @@ async def test_all_are_waited_for_at_the_same_time_and_no_longer_than_that():
 
 @in_virtual_time
 async def test_the_first_answer_of_all_is_waited_for_longer_and_no_other_one():
-    async def work(takes_s):
-        await asyncio.sleep(takes_s)
-
     for takes_s, waited_s, then_s in (((6.0,), 6.0, 2.0), ((3.0, 60.0), 3.0, 2.0), ((60.0,), 10.0, 5.0)):
-        background = Background[str](2.0, first_s=8.0)
-        due = {str(n): lambda s=s: work(s) for n, s in enumerate(takes_s)}
+        times_s = {**{str(n): s for n, s in enumerate(takes_s)}, "new": 5.0}
+
+        async def work(name, times_s=times_s):
+            await asyncio.sleep(times_s[name])
+
+        background = runner(work, 2.0, first=4)
+        old = [name for name in times_s if name != "new"]
         for expected_s in (waited_s, 0.0):
             began_s = now_s()
-            await background.run(due.keys(), due)
+            await background.read(asked(*old))
             assert now_s() - began_s == pytest.approx(expected_s, abs=0.01)
         # Another server: it is waited for as usual, but where nothing was answered yet.
         began_s = now_s()
-        await background.run({"new"}, {"new": lambda: work(5.0)})
+        await background.read(asked("new"))
         assert now_s() - began_s == pytest.approx(then_s, abs=0.01)
         await background.close()
 
 
-async def test_a_task_that_is_not_wanted_any_more_is_cancelled_also_before_its_first_step():
+async def test_a_query_that_is_not_wanted_any_more_is_cancelled_also_before_its_first_step():
     begun = []
 
-    async def work():
+    async def work(_name):
         begun.append(1)
         await asyncio.Event().wait()
 
-    background = Background[str](0.0)
-    await background.run({"a"}, {"a": work})
-    await background.run(set(), {})
-    await background.run({"a"}, {"a": work})
+    background = runner(work, 0.0)
+    await background.read(asked("a"))
+    await background.read({})
+    await background.read(asked("a"))
     await background.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_what_a_task_raises_reaches_the_cycle_and_the_key_begins_anew():
-    async def fails():
-        raise ZeroDivisionError
+async def test_a_surprise_is_an_answer_of_its_server_alone_and_the_server_is_asked_again(caplog):
+    broken = True
 
+    async def work(name):
+        if broken and name == "a":
+            raise ZeroDivisionError
+        return f"figures of {name}"
+
+    background = runner(work, 5.0)
+    surprise = "reading the answer of Prometheus at a:9090 failed"
+    assert list((await background.read(asked("a", "b"))).values()) == [
+        f"{surprise} (ZeroDivisionError)",
+        "figures of b",
+    ]
+    assert surprise in caplog.text
+    broken = False
+    assert list((await background.read(asked("a"))).values()) == ["figures of a"]
+
+
+async def test_a_query_that_somebody_else_cancelled_is_no_error():
+    ends = False
     ended = []
 
-    async def works():
+    async def work(_name):
+        if not ends:
+            await asyncio.Event().wait()
         ended.append(1)
 
-    background = Background[str](5.0)
-    with pytest.raises(ZeroDivisionError):
-        await background.run({"a"}, {"a": fails})
-    await background.run({"a"}, {"a": works})
-    assert ended == [1]
-
-
-async def test_a_task_that_somebody_else_cancelled_is_no_error():
-    background = Background[str](0.0)
-
-    async def waits():
-        await asyncio.Event().wait()
-
-    await background.run({"a"}, {"a": waits})
+    background = runner(work, 0.0)
+    await background.read(asked("a"))
     (task,) = asyncio.all_tasks() - {asyncio.current_task()}
     task.cancel()
     await asyncio.wait([task])
-    ended = []
-
-    async def works():
-        ended.append(1)
-
-    await background.run({"a"}, {"a": works})
+    ends = True
+    await background.read(asked("a"))
     await asyncio.sleep(0)
-    assert ended, "its key was slow, so that this one was not waited for"
+    assert ended
     await background.close()

@@ -10,13 +10,13 @@ import pytest
 
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.serving.promql import EngineSeries, Matcher
-from breakeven_operator.cluster.prometheus_answers import History, Lookback
+from breakeven_operator.cluster.prometheus_questions import PASTS, Runner, Watch
 from breakeven_operator.observing.past_metrics import read_past
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.manual_clock import FakeClock
 
 STEP_S = 300
-LOOKBACK = Lookback(PrometheusAccess("http://prometheus:9090"), EngineSeries(), 86400, STEP_S)
+LOOKBACK = Watch(PrometheusAccess("http://prometheus:9090"), EngineSeries(), STEP_S, 86400)
 KEY = ("llm", "chat-vllm", "chat")
 
 
@@ -56,7 +56,7 @@ def counted():
 
 @pytest.fixture
 def history(server, clock, counted):
-    return History(server, clock, counted.append)
+    return Runner(PASTS, server, clock, counted.append)
 
 
 async def rates(history, lookback=LOOKBACK, namespaces=MappingProxyType({"llm": 1})):
@@ -92,9 +92,9 @@ async def test_a_namespace_more_is_asked_for_at_once_and_one_less_is_not(history
 
 async def test_each_source_matcher_and_lookback_is_asked_once(history, server):
     others = (
-        Lookback(PrometheusAccess("http://other:9090"), EngineSeries(), 86400, STEP_S),
-        Lookback(LOOKBACK.source, EngineSeries((Matcher("cluster", "=", "a"),)), 86400, STEP_S),
-        Lookback(LOOKBACK.source, EngineSeries(), 3600, STEP_S),
+        Watch(PrometheusAccess("http://other:9090"), EngineSeries(), STEP_S, 86400),
+        Watch(LOOKBACK.source, EngineSeries((Matcher("cluster", "=", "a"),)), STEP_S, 86400),
+        Watch(LOOKBACK.source, EngineSeries(), STEP_S, 3600),
     )
     wanted = {key: {"llm": 1} for key in (LOOKBACK, *others)}
     for _ in range(3):
@@ -137,7 +137,7 @@ async def test_a_failure_leaves_the_answer_before_it_for_twelve_steps(history, s
 
 
 async def test_a_matcher_that_is_none_is_a_failure_of_the_past_alone(history, server):
-    lookback = Lookback(LOOKBACK.source, EngineSeries((Matcher("no label", "=", "x"),)), 86400, STEP_S)
+    lookback = Watch(LOOKBACK.source, EngineSeries((Matcher("no label", "=", "x"),)), STEP_S, 86400)
     assert "label name" in await rates(history, lookback)
     assert server.asked == []
 
@@ -150,7 +150,7 @@ async def test_what_nobody_wants_any_more_is_forgotten(history, server):
 
 
 async def test_an_answer_that_takes_long_is_awaited_and_the_one_before_it_stands(server, clock, counted):
-    history = History(server, clock, counted.append, settle_s=0.01)
+    history = Runner(PASTS, server, clock, counted.append, settle_s=0.01)
     server.answers.clear()
     wanted = {LOOKBACK: {"llm": 1}}
     for _ in range(3):
@@ -170,7 +170,7 @@ async def test_an_answer_that_takes_long_is_awaited_and_the_one_before_it_stands
 
 
 async def test_what_nobody_wants_any_more_is_not_waited_for_either(server, clock, counted):
-    history = History(server, clock, counted.append, settle_s=0.01)
+    history = Runner(PASTS, server, clock, counted.append, settle_s=0.01)
     server.answers.clear()
     await history.read({LOOKBACK: {"llm": 1}})
     assert await history.read({}) == {}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames
-from breakeven_operator.cluster.prometheus_answers import Present, Watch, parted, prometheus_of
+from breakeven_operator.cluster.prometheus_questions import FLEET, Runner, Watch, parted, prometheus_of
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import EVALUATED, PRESENT, STAT
 from breakeven_operator.ports import PrometheusAccess
@@ -39,7 +39,7 @@ class Asked:
 async def read(pods):
     metrics = Asked()
     counted: list[str] = []
-    present = Present(metrics, FakeClock(), counted.append, 2.0)
+    present = Runner(FLEET, metrics, FakeClock(), counted.append)
     found = await present.read({WATCH: pods})
     await present.close()
     return found[WATCH], metrics.queries, counted

@@ -10,8 +10,8 @@ import pytest
 
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import EngineSeries
-from breakeven_operator.cluster.prometheus_answers import Present, Watch
-from breakeven_operator.cluster.prometheus_reader import PresentLatencies
+from breakeven_operator.cluster.prometheus_questions import FLEET, LATENCIES, Runner, Watch
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import SIBLINGS, STAT
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
@@ -19,8 +19,7 @@ from fakes.fleet_world import SERVICE
 from fakes.manual_clock import FakeClock
 from fakes.virtual_time import in_virtual_time
 
-SETTLE_S = 2.0
-WATCH = Watch(PrometheusAccess("http://prometheus:9090"), EngineSeries(), window_s=300, staleness_s=120)
+WATCH = Watch(PrometheusAccess("http://prometheus:9090"), EngineSeries(), window_s=300, oldest_s=120)
 OWNER = {"namespace": "llm", "pod": "chat-vllm-7d9f8b6c5d-b2c4d", "model_name": "chat"}
 FIGURES = [
     InstantSample({**OWNER, STAT: "e2e_n"}, 900.0),
@@ -47,7 +46,7 @@ class Loads:
     """Present loads as a cycle reads them: of one namespace, or of none."""
 
     def __init__(self, server, clock):
-        self._present = Present(server, clock, lambda _: None, SETTLE_S)
+        self._present = Runner(FLEET, server, clock, lambda _: None)
         self.close = self._present.close
 
     async def read(self, *, wanted=True):
@@ -56,17 +55,14 @@ class Loads:
 
 
 class QuantilesOfOne:
-    """Present latencies as a cycle reads them: of one service with an objective, or of none."""
+    """Present latencies as a cycle reads them: of one target, or of none."""
 
     def __init__(self, server, clock):
-        self._present = PresentLatencies(server, clock, lambda _: None, SETTLE_S)
+        self._present = Runner(LATENCIES, server, clock, lambda _: None)
         self.close = self._present.close
-        service = copy.deepcopy(SERVICE)
-        service["spec"]["slo"] = {"ttftP95Milliseconds": 500}
-        self._service = SpeculativeService.model_validate(service)
 
     async def read(self, *, wanted=True):
-        found = await self._present.read([self._service] if wanted else [], lambda _: WATCH)
+        found = await self._present.read({WATCH: {NamespacedName("llm", "chat-vllm")}} if wanted else {})
         return (found[WATCH].counts, found[WATCH].error) if wanted else found
 
 
@@ -121,14 +117,14 @@ async def test_objectives_of_many_services_are_several_queries_that_are_one_answ
             }
             return [InstantSample(labels, 9.0)]
 
-    server, services = Latencies(), []
+    server, targets = Latencies(), set()
     for number in range(600):
         service = copy.deepcopy(SERVICE)
         service["spec"]["slo"] = {"ttftP95Milliseconds": 500}
         service["spec"]["targetRef"]["name"] = f"vllm-{number:03}"
-        services.append(SpeculativeService.model_validate(service))
-    present = PresentLatencies(server, FakeClock(), lambda _: None, SETTLE_S)
-    found = (await present.read(services, lambda _: WATCH))[WATCH]
+        targets.add(LATENCIES.subject(SpeculativeService.model_validate(service)))
+    present = Runner(LATENCIES, server, FakeClock(), lambda _: None)
+    found = (await present.read({WATCH: targets}))[WATCH]
     await present.close()
     # Each of three figures is asked for in buckets, and twice where it is a native histogram.
     assert [query.count("vllm-") // 9 for query in server.queries] == [250, 250, 100]

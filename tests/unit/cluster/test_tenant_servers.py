@@ -11,8 +11,8 @@ import socket
 
 import pytest
 
-from breakeven_operator.cluster.prometheus_answers import prometheus_of
 from breakeven_operator.cluster.prometheus_api import PrometheusClient, TenantServers, is_reserved
+from breakeven_operator.cluster.prometheus_questions import prometheus_of
 from breakeven_operator.kinds import SECRETS
 from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
 from breakeven_operator.resources import SpeculativeService

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven_operator.cluster.cluster_objects import Interest, ListedObjects
+from breakeven_operator.cluster.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.cluster.watched_objects import WatchedObjects
 from breakeven_operator.kinds import (
     DEPLOYMENTS,
@@ -318,8 +318,8 @@ async def test_profiles_are_parsed_and_lie_under_their_service():
     async with watching(server) as objects:
         (filed,) = await objects.profiles()
         assert filed.service == NamespacedName("llm", "chat")
-        assert filed.entry.problem
-    (listed,) = await ListedObjects(server, ()).profiles()
+        assert filed.problem
+    (listed,) = await ClusterObjects(server, ()).profiles()
     assert listed == filed
     assert server.requests["list"] == 1
 
@@ -332,7 +332,7 @@ async def test_watched_and_listed_objects_are_the_same():
         server.put(
             f"in-{namespace}", namespace=namespace, spec={"nodeName": "n", "containers": []}, status=status
         )
-    listed = ListedObjects(server, ())
+    listed = ClusterObjects(server, ())
     async with watching(server) as objects:
         several = (interest("a"), interest(*FEW, targets=["in-a"]), interest(*MANY))
         for resource, interests in ((PODS, several), (DEPLOYMENTS, several), (RUNS, (None,))):
@@ -379,7 +379,7 @@ async def test_annotated_workloads_are_kept_wherever_they_are_and_their_kinds_al
         await asyncio.sleep(0.1)
         assert await names(objects, DEPLOYMENTS, wanted) == ["other", "target"]
         assert len(woken) == 2
-    assert await names(ListedObjects(server, ()), DEPLOYMENTS, wanted) == ["other", "target"]
-    assert await names(ListedObjects(server, ()), PODS, wanted) == ["target"]
+    assert await names(ClusterObjects(server, ()), DEPLOYMENTS, wanted) == ["other", "target"]
+    assert await names(ClusterObjects(server, ()), PODS, wanted) == ["target"]
     # The server has the same objects for every kind.
-    assert await names(ListedObjects(server, ()), LEADER_WORKER_SETS, wanted) == []
+    assert await names(ClusterObjects(server, ()), LEADER_WORKER_SETS, wanted) == []

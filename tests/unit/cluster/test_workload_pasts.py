@@ -17,7 +17,8 @@ from breakeven.readers.reading import read_text
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.cluster import workload_pasts
-from breakeven_operator.cluster.workload_pasts import RETRY_S, WorkloadPast, WorkloadPasts
+from breakeven_operator.cluster.prometheus_questions import Runner
+from breakeven_operator.cluster.workload_pasts import RETRY_S, WorkloadPast, first_answers
 from breakeven_operator.observing.past_metrics import AWAITED
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.manual_clock import FakeClock
@@ -106,16 +107,21 @@ class Asked:
     def __init__(self, server, clock):
         self.ended: asyncio.Queue[str] = asyncio.Queue()
         self.outcomes = []
-        self.pasts = WorkloadPasts(server, LibraryFit(), clock, self.ended.put_nowait)
+        self.pasts = Runner(first_answers(LibraryFit()), server, clock, self.ended.put_nowait)
 
     async def next_end(self):
         self.outcomes.append(await self.ended.get())
 
     async def told(self, wanted):
         """The answers once none is awaited."""
-        while AWAITED in (answers := await self.pasts.read(wanted)).values():
+        while AWAITED in (answers := await self.read(wanted)).values():
             await self.next_end()
         return answers
+
+    async def read(self, wanted):
+        """The answers, by uid."""
+        told = await self.pasts.read(dict.fromkeys(wanted.values(), ()))
+        return {uid: told[about] for uid, about in wanted.items()}
 
 
 @pytest.fixture
@@ -134,7 +140,7 @@ async def made(clock):
 async def test_the_laws_of_what_ran_come_back_under_the_names_of_the_service(made):
     server = HeldPrometheus(*pods())
     asked = made(server)
-    assert await asked.pasts.read({"a": ABOUT}) == {"a": AWAITED}, "no cycle waits"
+    assert await asked.read({"a": ABOUT}) == {"a": AWAITED}, "no cycle waits"
     answer = (await asked.told({"a": ABOUT}))["a"]
     assert [fit.arm for fit in answer.profile.arms] == [NO_SPECULATION, EAGLE]
     assert answer.profile.arm(NO_SPECULATION).c1_s == pytest.approx(C1_S, rel=0.1)
@@ -174,9 +180,9 @@ async def test_one_past_is_read_at_a_time_and_namespaces_take_turns(made):
         uid: replace(ABOUT, source=PrometheusAccess(f"http://{uid}"), namespace=space)
         for uid, space in names.items()
     }
-    await asked.pasts.read(wanted)
+    await asked.read(wanted)
     await server.reached.wait()
-    await asked.pasts.read(wanted)
+    await asked.read(wanted)
     assert {one.address for one in server.asked} == {"http://a"}
     server.goes_on.set()
     await asked.told(wanted)
@@ -194,7 +200,7 @@ async def test_a_failure_is_said_and_tried_again_sooner_than_what_succeeded(made
     clock.advance(RETRY_S - 1.0)
     assert (await asked.told({"a": ABOUT}))["a"] == answer
     clock.advance(1.0)
-    await asked.pasts.read({"a": ABOUT})
+    await asked.read({"a": ABOUT})
     await asked.next_end()
     assert (await asked.told({"a": ABOUT}))["a"].profile is not None
     queries = len(server.asked)
@@ -224,9 +230,9 @@ async def test_a_reading_ends_with_its_service(made):
     server = HeldPrometheus(*pods())
     asked = made(server)
     server.goes_on.clear()
-    await asked.pasts.read({"a": ABOUT})
+    await asked.read({"a": ABOUT})
     await server.reached.wait()
-    await asked.pasts.read({})
+    await asked.read({})
     server.goes_on.set()
     answer = (await asked.told({"b": ABOUT}))["b"]
     assert answer.profile is not None

@@ -12,6 +12,7 @@ from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Arrivals, Window
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.questions import load_of
 from breakeven_operator.reconcile import carries, with_carried
 from breakeven_operator.resources.servicestatus import CalibrationStatus
@@ -59,7 +60,7 @@ def test_hours_of_slight_overload_are_growth():
 
 
 PROFILE = Profile.from_json(profile_json())
-ENTRY = ProfileEntry("p1", "p1", "chat", "f1", GPU, None, frozenset(), PROFILE)
+ENTRY = ProfileEntry("p1", "p1", NamespacedName("llm", "chat"), "f1", GPU, None, frozenset(), PROFILE)
 STATE = Calibrated(
     ENTRY, ClusterReason.PROFILE_IN_FORCE, "in force", None, None, None, CalibrationStatus(), None
 )
