@@ -200,7 +200,9 @@ class Director:
             # Told in the summary: the result then has no settling time.
             pass
         ended_s = time.time()
-        measured = mean_latency_s(player.traffic.outcomes, settled_s or started_s, ended_s)
+        begun_s = settled_s or started_s
+        measured = mean_latency_s(player.traffic.outcomes, begun_s, ended_s)
+        requests = measured[1] if measured else 0
         last = player.record.samples[-1]
         return PhaseResult(
             phase,
@@ -208,7 +210,8 @@ class Director:
             ended_s,
             settled_s,
             measured[0] if measured else None,
-            measured[1] if measured else 0,
+            requests,
+            requests / max(ended_s - begun_s, 1.0) / player.replicas,
             last.arm,
             last.recommended,
             last.reason,

@@ -52,7 +52,8 @@ class PhaseResult:
 
     Attributes:
         settled_s: wall clock from which the arm ran that the profile calls best (for a Recommend service: from which it was recommended); None: never.
-        latency_s, requests: of the answered requests sent after that.
+        latency_s, requests: of the answered requests sent after that (where it is None, in the whole phase).
+        answered_rps: requests answered of those sent after that, per second and replica.
         arm, recommended, reason: at the end.
         alert: whether the alert was firing at the end.
     """
@@ -63,6 +64,7 @@ class PhaseResult:
     settled_s: float | None
     latency_s: float | None
     requests: int
+    answered_rps: float
     arm: str
     recommended: str
     reason: str

@@ -30,7 +30,8 @@ PHASE_HEAD = (
 
 ANSWER_HEAD = ("service", "arm", "answers as no speculation does")
 ROLL_HEAD = ("service", "roll", "result", "promised", "measured", "requests")
-
+# A part of the asked load below which no arm can be judged at it: the generator of the load had no processor.
+_CARRIED = 0.8
 
 _WORDS_ABOUT_ANSWERS = {
     str(word)
@@ -135,6 +136,8 @@ def _arm_check(service: ServiceRecord, result: PhaseResult) -> Check:
     if result.settled_s is None or seen not in phase.acceptable:
         why = f" ({result.reason})" if result.reason else ""
         detail = f"{spoken(seen)} instead{why}, after {result.ended_s - result.started_s:.0f} s"
+        if result.answered_rps < _CARRIED * phase.rps:
+            detail += f"; this machine was too busy for the load: {result.answered_rps:.1f} rps were answered"
         return Check(f"{service.name}: {spoken(phase.best)} {verb} {where}", ok=False, detail=detail)
     detail = f"after {result.settled_s - result.started_s:.0f} s"
     if seen != phase.best.name:

@@ -104,7 +104,7 @@ NAMES = ("chat", "code", "page")
 def kinds(arms=("none", "eagle/3"), settled_s=20.0):
     """The record of three services that ran these arms one after the other, and the stories of their profiles."""
     samples = [Sample(0.0, 2.0, 1.0, arm, "eagle/3", "Yes", "1.4", "", False, "") for arm in ("", *arms)]
-    phase = PhaseResult(LOW, 10.0, 90.0, settled_s, 1.0, 30, arms[-1], "eagle/3", "", False)
+    phase = PhaseResult(LOW, 10.0, 90.0, settled_s, 1.0, 30, 2.0, arms[-1], "eagle/3", "", False)
     records = {
         name: ServiceRecord(name, "A100", "RollingUpdate", samples=samples, phases=[phase]) for name in NAMES
     }

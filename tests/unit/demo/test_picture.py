@@ -49,7 +49,7 @@ def drawn(request):
             for at in np.arange(start, end)
         ]
         service.phases.append(
-            PhaseResult(phase, float(start), float(end), float(start), 0.5, 9, arm, arm, "Any", False)
+            PhaseResult(phase, float(start), float(end), float(start), 0.5, 9, 1.0, arm, arm, "Any", False)
         )
     service.rolls += [
         EndedRoll(0.0, "none", "eagle/3", "Confirmed", Speedup(1.7, 1.6, 1.8), Speedup(1.8, 1.4, 2.4), 900),

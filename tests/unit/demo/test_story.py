@@ -85,7 +85,17 @@ def test_no_load_of_the_story_rests_on_extrapolation(profile_of, laws):
         assert phase.other.name not in phase.acceptable
 
 
-def _record(story, arms, alerts, failures=(), mode="Recommend", settled=True, first=None, recommended=None):
+def _record(
+    story,
+    arms,
+    alerts,
+    failures=(),
+    mode="Recommend",
+    settled=True,
+    first=None,
+    recommended=None,
+    carried=1.0,
+):
     service = ServiceRecord("code", "H100", mode)
     first = first or arms[0]
     service.samples += [
@@ -96,7 +106,17 @@ def _record(story, arms, alerts, failures=(), mode="Recommend", settled=True, fi
         service.samples += [Sample(start + 8.0, 1.0, 0.5, arm, seen, "Yes", "", "Any", False, "")]
         service.phases.append(
             PhaseResult(
-                phase, start, start + 30.0, start + 9.0 if settled else None, 0.5, 99, arm, seen, "Any", alert
+                phase,
+                start,
+                start + 30.0,
+                start + 9.0 if settled else None,
+                0.5,
+                99,
+                phase.rps * carried,
+                arm,
+                seen,
+                "Any",
+                alert,
             )
         )
     return Record(0.0, {"code": service}, requests=300, failures=list(failures))
@@ -111,6 +131,14 @@ def test_a_running_arm_that_loses_must_alert_and_one_that_pays_must_not(profile_
     assert [check.what for check in silent if not check.ok] == [
         f"code: alert fires at {story.phases[1].rps:.1f} rps (high)"
     ]
+
+
+def test_a_load_that_the_machine_could_not_send_is_said_beside_the_missed_arm(profile_of):
+    story = tell(profile_of(PAYS_BELOW), min_gain=0.05)
+    for carried, said in ((0.5, True), (0.9, False)):
+        record = _record(story, ["none"] * 3, [False] * 3, settled=False, carried=carried)
+        missed = [check.detail for check in judge(record, {"code": story}, {}) if not check.ok]
+        assert any("too busy for the load" in detail for detail in missed) == said
 
 
 @pytest.mark.parametrize(
