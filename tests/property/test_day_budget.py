@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
-    FittedLaw,
     Stakes,
     decide_by_saving,
-    table,
 )
 from breakeven.planning.forecast import ExpectedLoad, Forecast
-from breakeven.planning.learned_laws import LawPrior
+from breakeven.planning.learned_laws import FittedLaw
 from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S, Day, Outflow, credible_rps
 from draws import draws
@@ -40,7 +38,7 @@ BOUND = Stakes(start_up_s=120.0, day_risk=0.3)
 def fitted(arm: Arm, law: tuple[float, float]) -> FittedLaw:
     relative = np.diag([1e-6, 1e-6])
     curve = straight_curve(Law(*law, relative * np.outer(law, law)))
-    return FittedLaw(LawPrior(arm, *law, relative), table(curve))
+    return FittedLaw.of(arm, curve)
 
 
 def asked(

@@ -7,8 +7,9 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import LoadQuestion, best_arm, evaluate
-from breakeven.planning.expected_saving import Stakes, decide_by_saving, fitted_law
+from breakeven.planning.expected_saving import Stakes, decide_by_saving
 from breakeven.planning.forecast import ExpectedLoad, Forecast
+from breakeven.planning.learned_laws import fitted_law
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
 from breakeven.profile import LoadPoint

@@ -23,9 +23,9 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory, LargestRate, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
-from breakeven.planning.expected_saving import ArmSaving, FittedLaw, SavingDecision, Stakes, decide_by_saving
+from breakeven.planning.expected_saving import ArmSaving, SavingDecision, Stakes, decide_by_saving
 from breakeven.planning.forecast import Forecast, PastRates, forecast
-from breakeven.planning.learned_laws import INDEPENDENT_S
+from breakeven.planning.learned_laws import INDEPENDENT_S, FittedLaw
 from breakeven.planning.objective import Policy, tail_factor
 from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
 from breakeven.planning.surprise import LASTS_S
@@ -225,7 +225,7 @@ class Situation:
         running = self.memory.running
         if self.fewest is None:
             return self.found.arm
-        known = {law.prior.arm for law in self.laws}
+        known = {law.arm for law in self.laws}
         if self.fewest.arm != running and self.fewest.arm in known:
             return self.fewest.arm
         return self.found.arm if self.found.arm in self.fewest.no_more_than(running) else running
@@ -267,8 +267,7 @@ class Situation:
         """Whether an arm carries so much more than the running one that an hour makes up for the replicas away in a roll."""
         policy = self.policy
         here, there = (
-            float(self._law(one).table.saturations(self._likeliest(one))[0])
-            for one in (self.memory.running, arm)
+            float(self._law(one).saturations(self._likeliest(one))[0]) for one in (self.memory.running, arm)
         )
         return (there - here) * LASTS_S > here * policy.roll_seconds
 
@@ -299,11 +298,11 @@ class Situation:
         law, factors = self._law(arm), self._likeliest(arm)
         if law.strain is None:
             return 0.0
-        held = law.table.at(np.array([self.load.rps]), factors)
+        held = law.at(np.array([self.load.rps]), factors)
         return float(law.strain.at(held, factors)[0, 0])
 
     def _law(self, arm: Arm) -> FittedLaw:
-        return next(law for law in self.laws if law.prior.arm == arm)
+        return next(law for law in self.laws if law.arm == arm)
 
     def _why_switch(self, to: Arm) -> Reason:
         if self.fewest is not None and to == self.fewest.arm:
@@ -326,7 +325,7 @@ class Situation:
 
     def _never_pays(self, arm: Arm) -> bool:
         """Whether an arm is slower than no speculation alone and among others, under the present conditions."""
-        one, none = self._law(arm).prior, self._law(NO_SPECULATION).prior
+        one, none = self._law(arm), self._law(NO_SPECULATION)
         return one.c1_s > none.c1_s and one.c2_s > none.c2_s
 
     def _why_stay(self) -> Reason:
@@ -358,9 +357,9 @@ class Situation:
             return None
         laws = [self._law(NO_SPECULATION), self._law(arm)]
         # The most likely laws, not the mean of drawn ones: near saturation the mean is far off.
-        most = min(law.table.saturation_rps for law in laws)
+        most = min(law.saturation_rps for law in laws)
         rates = np.linspace(0.0, most, _GRID)[1:]
-        none, other = (law.table.at(rates, self._likeliest(law.prior.arm))[0] for law in laws)
+        none, other = (law.at(rates, self._likeliest(law.arm))[0] for law in laws)
         behind = np.nonzero(other > none)[0]
         if not behind.size or behind[0] == 0 or behind[-1] != _GRID - 2:
             return None
@@ -374,7 +373,7 @@ def decide(now: Situation) -> Decision:
 
     Pure: equal situations give equal decisions. The caller handles pinning, pausing and missing data.
     """
-    arms, running = [law.prior.arm for law in now.laws], now.memory.running
+    arms, running = [law.arm for law in now.laws], now.memory.running
     measured = running in arms and NO_SPECULATION in arms
     if now.load.idle and not (measured and now.past.rps):
         return now.held(Reason.NO_LOAD, now.memory)
@@ -382,7 +381,7 @@ def decide(now: Situation) -> Decision:
         return now.held(Reason.NOT_MEASURED, now.memory)
     if now.fewest is not None:
         affordable = {running, NO_SPECULATION, *now.fewest.no_more_than(running)}
-        now = replace(now, laws=[law for law in now.laws if law.prior.arm in affordable])
+        now = replace(now, laws=[law for law in now.laws if law.arm in affordable])
     # The rule's own switch is within no limit yet.
     switched_s = now.memory.last_switch_s
     after = replace(now.found.memory, running=running, last_switch_s=switched_s, decided_s=now.now_s)
