@@ -30,7 +30,7 @@ from breakeven_operator.rolls.roll_evidence import (
 )
 from breakeven_operator.rolls.roll_failures import FailureFinding, find_answers, find_failures
 from breakeven_operator.rolls.rollout import end, forget_target, undo, watch
-from breakeven_operator.step import Event, ProfileEntry, RolloutContext, RolloutStep, windows_since
+from breakeven_operator.step import ProfileEntry, RolloutContext, RolloutStep, windows_since
 from breakeven_operator.workloads.target import Refusal
 
 
@@ -128,7 +128,7 @@ def _last_word(
     step = with_requests(step, rollout, failing)
     if answers is None or not answers.differing:
         return step
-    event = Event(Reason.ANSWERS_DIFFER, answers.said, warning=True)
+    event = context.event(Reason.ANSWERS_DIFFER, answers.said, warning=True)
     return replace(step, events=(*step.events, event))
 
 
@@ -179,7 +179,7 @@ def undo_disproved(
     why = f"{rollout.change}: {said}"
     memory = suspected(memory, entry.name, ClusterReason.ROLL_DISPROVED, why, context.now)
     stop = rolls_stopped(memory, entry.name)
-    events = () if stop is None else (Event(stop.reason, stop.message, warning=True),)
+    events = () if stop is None else (context.event(stop.reason, stop.message, warning=True),)
     return replace(step, memory=memory, events=(*step.events, *events))
 
 

@@ -28,6 +28,7 @@ from breakeven_operator.rolls.roll_evidence import CONFIDENCE, RollEvidence, out
 from breakeven_operator.rolls.under_way import verify
 from breakeven_operator.step import RolloutContext, settled
 from draws import draws
+from fakes.cases import CHAT
 from fakes.fleet_world import EAGLE, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -145,7 +146,9 @@ def context(*, windows=1.0, reason="GainAboveThreshold", phase=RolloutPhase.CONF
         **changes,
     )
     memory = MemoryStatus(failures=2, backoff_until_time=NOW)
-    return RolloutContext(PRODUCTION, WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW)
+    return RolloutContext(
+        PRODUCTION, WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW, service=CHAT
+    )
 
 
 def without(reading):
