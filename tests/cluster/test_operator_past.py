@@ -15,7 +15,7 @@ from breakeven.serving.promql import EngineSeries, Matcher
 from breakeven_operator.cluster.prometheus_api import PrometheusClient
 from breakeven_operator.observing.fleet_query import past_query, roll_query
 from breakeven_operator.observing.past_metrics import read_past
-from breakeven_operator.observing.roll_metrics import NamesakePod, RolledPods, both_arms, read_roll
+from breakeven_operator.observing.roll_metrics import RolledPods, both_arms, read_roll
 from breakeven_operator.ports import PrometheusAccess
 from operatorcluster import manifests
 from operatorcluster.made_up_prometheus import prometheus_of
@@ -207,7 +207,7 @@ def test_the_blocks_of_a_roll_are_told_apart_by_time_if_a_pod_leaves_its_name_to
         asked_of(address, end, roll_query([("llm", "chat")], EngineSeries(), HOURS * 3600, BLOCK_S))
     )
     started = datetime.fromtimestamp(began - 600, UTC)
-    pods = {"chat-0": NamesakePod("chat-new", began - 30.0)}
+    pods = {"chat-0": ("chat-new", began - 30.0)}
     found = both_arms(reading, RolledPods("llm", "chat", "chat-old", "chat-new", started, pods))
     for blocks, rps, latency_s in ((found.old, 3.0, 1.2), (found.new, 4.0, 0.8)):
         assert blocks.begun.shape[0] == 1

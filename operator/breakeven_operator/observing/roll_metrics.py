@@ -45,20 +45,14 @@ _COUNTERS = ROLLED[:4]
 _PROMPTS = ROLLED[4:]
 
 
-class NamesakePod(NamedTuple):
-    """The newest of the pods that had one name after another: its revision, and when it was made (Unix time, s)."""
-
-    revision: str
-    created_s: float
-
-
 @dataclass(frozen=True, slots=True)
 class RolledPods:
     """Whose figures count in a roll, by the labels of their series.
 
     Attributes:
         started: when the roll was decided; a ReplicaSet that is brought back had pods before, in another roll.
-        namesakes: by name, if a pod leaves its name to its successor; None if names show which arm a pod runs.
+        namesakes: revision of the newest pod of each name, and when it was made (Unix time, s), if a pod leaves its name to its
+            successor; None if names show which arm a pod runs.
     """
 
     namespace: str
@@ -66,7 +60,7 @@ class RolledPods:
     from_replica_set: str
     to_replica_set: str
     started: datetime
-    namesakes: Mapping[str, NamesakePod] | None = None
+    namesakes: Mapping[str, tuple[str, float]] | None = None
 
     @classmethod
     def of(cls, rollout: Rollout, workload: Workload, model_name: str) -> RolledPods | None:
@@ -74,7 +68,7 @@ class RolledPods:
         if rollout.started_time is None or not rollout.from_replica_set or not rollout.to_replica_set:
             return None
         namesakes = {
-            pod.name: NamesakePod(pod.revision, pod.created.timestamp())
+            pod.name: (pod.revision, pod.created.timestamp())
             for pod in workload.pods
             if pod.created is not None and not pod.terminating
         }
@@ -103,21 +97,14 @@ class RolledPods:
         newest = self.namesakes.get(pod)
         if newest is None:
             return nothing, nothing
-        own = stats.get(SAMPLED, times) > newest.created_s
-        old = own if newest.revision == self.from_replica_set else nothing
-        new = own & began if newest.revision == self.to_replica_set else nothing
-        if newest.created_s > self.started.timestamp():
+        revision, created_s = newest
+        own = stats.get(SAMPLED, times) > created_s
+        old = own if revision == self.from_replica_set else nothing
+        new = own & began if revision == self.to_replica_set else nothing
+        if created_s > self.started.timestamp():
             # More than one pod may have had the name since: the old arm's pod served when the roll began.
             old = old | (_same_process(stats, began) & ~own)
         return old, new
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BothArms:
-    """The blocks of both arms' pods, over the same times."""
-
-    old: ArmBlocks
-    new: ArmBlocks
 
 
 def read_roll(samples: Iterable[Samples]) -> RollReading:
@@ -136,8 +123,8 @@ def read_roll(samples: Iterable[Samples]) -> RollReading:
     return RollReading(tuple(times_s), dict(pods))
 
 
-def both_arms(reading: RollReading, rolled: RolledPods) -> BothArms:
-    """The blocks of a roll's pods; arms without pods have none."""
+def both_arms(reading: RollReading, rolled: RolledPods) -> tuple[ArmBlocks, ArmBlocks]:
+    """The blocks of the old arm's pods and of the new arm's, over the same times; arms without pods have none."""
     old: list[FloatArray] = []
     new: list[FloatArray] = []
     count = len(reading.times_s)
@@ -149,7 +136,7 @@ def both_arms(reading: RollReading, rolled: RolledPods) -> BothArms:
             blocks = _blocks(masked(stats, part), count) if part.any() else None
             if blocks is not None:
                 arm.append(blocks)
-    return BothArms(*(_arm(blocks, count) for blocks in (old, new)))
+    return _arm(old, count), _arm(new, count)
 
 
 def grown_blocks(

@@ -288,8 +288,8 @@ def model_status(cycle: CycleFacts, memory: MemoryStatus) -> ModelStatus | None:
         cycle.verdict.speedup,
         first_cause(entry.profile, arm, cycle.verdict, cycle.live),
         tuple(
-            PositionSurvival(position=one.position, live_accept=one.live, calibrated_accept=one.calibrated)
-            for one in positions
+            PositionSurvival(position=position, live_accept=live, calibrated_accept=calibrated)
+            for position, live, calibrated in positions
         ),
     )
     return ModelStatus(**read_figures(ModelStatus, found))

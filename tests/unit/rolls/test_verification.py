@@ -255,7 +255,7 @@ def test_a_name_that_kubernetes_cut_still_tells_its_replica_set():
     long = "a-deployment-with-a-name-of-fifty-letters-and-more-7d9f8b6c5d"
     rolled = RolledPods("llm", "chat", long, "chat-vllm-64bd5fcf9", NOW)
     pod = f"{long}-"[:58] + "b2c4d"
-    assert np.nansum(both_arms(read_roll(series(pod)), rolled).old.begun) == 1900.0
+    assert np.nansum(both_arms(read_roll(series(pod)), rolled)[0].begun) == 1900.0
 
 
 def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measured():
