@@ -152,10 +152,12 @@ def grown_blocks(
         if owner.namespace != rolled.namespace or not set(needed) <= stats.keys():
             continue
         nothing = stats[names[sure[0]]] * 0.0
+        counters = np.stack([stats.get(name, nothing) for name in names])
         parts = rolled.parts(owner.pod, reading.times_s, stats)
         for found, part in zip(arms, parts, strict=True):
-            own = masked({name: stats.get(name, nothing) for name in names}, part)
-            rows = np.stack([grown(own[name]) for name in names])
+            if not part.any():
+                continue
+            rows = grown(np.where(part, counters, np.nan))
             known = np.isfinite(rows[sure]).all(axis=0)
             found[:, known] = np.nan_to_num(found[:, known]) + np.nan_to_num(rows[:, known])
     return arms[0], arms[1]
@@ -171,14 +173,14 @@ def masked(stats: Mapping[str, FloatArray], part: BoolArray) -> dict[str, FloatA
     return {name: np.where(part, values, np.nan) for name, values in stats.items()}
 
 
-def grown(counter: FloatArray) -> FloatArray:
-    """By how much a counter grew in each block; one that fell belongs to a process that began again at 0.
+def grown(counters: FloatArray) -> FloatArray:
+    """By how much counters grew in each block, on the last axis; one that fell belongs to a process that began again at 0.
 
     A value below 0 or without end is no count: the blocks on both sides of it are unknown.
     """
-    counted = np.where((counter >= 0.0) & (counter < np.inf), counter, np.nan)
+    counted = np.where((counters >= 0.0) & (counters < np.inf), counters, np.nan)
     steps = np.diff(counted)
-    return np.where(steps < 0.0, counted[1:], steps)
+    return np.where(steps < 0.0, counted[..., 1:], steps)
 
 
 def _same_process(stats: Mapping[str, FloatArray], began: BoolArray) -> BoolArray:

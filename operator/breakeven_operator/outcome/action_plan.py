@@ -85,9 +85,10 @@ def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
     ref = service.ref
     written = old.decision.time if old.decision is not None else None
     document = status.to_json_object()
+    shown = whole(document)
     worth = Worth.NOW
     if step.write is None and not step.ended and not cycle.calibrated.ended:
-        worth = worth_writing(seen.written, document, written, cycle.now, seen.status_refresh_s)
+        worth = worth_writing(seen.written, shown, written, cycle.now, seen.status_refresh_s)
     actions: list[Action] = []
     if cycle.calibrated.create is not None:
         # Named after its cause: created twice it is one. The status that counts it must not come first.
@@ -99,7 +100,7 @@ def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
         actions.append(step.write)
     actions.extend(events(cycle, status))
     return ServiceOutcome(
-        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, document)),
+        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, shown)),
         status=status,
         verdict=cycle.verdict,
         lengths=cycle.live.lengths if cycle.live is not None else None,
@@ -191,11 +192,9 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> str | None:
 _LOGGED = tuple(row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str))
 
 
-def facts(
-    cycle: CycleFacts, status: SpeculativeServiceStatus, document: Mapping[str, Any]
-) -> dict[str, object]:
-    """The canonical log line of the cycle: what was seen, decided and done; `document` is the status as JSON."""
-    decision = whole(document).get("decision", {})
+def facts(cycle: CycleFacts, status: SpeculativeServiceStatus, shown: Mapping[str, Any]) -> dict[str, object]:
+    """The canonical log line of the cycle: what was seen, decided and done; `shown` is the whole status as JSON."""
+    decision = shown.get("decision", {})
     return {
         "action": cycle.verdict.action,
         "reason": str(cycle.verdict.reason),

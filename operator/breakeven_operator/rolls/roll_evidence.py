@@ -119,10 +119,9 @@ def find_speedup(rollout: Rollout, evidence: RollEvidence) -> RollFinding | str:
     old, new = arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
     if profile is None or old is None or new is None:
         return "the profile in force does not hold both arms"
-    pods = both_arms(reading, rolled)
     try:
         curves = [profile.curve(arm, evidence.conditions) for arm in (old, new)]
-        result = experiment(pods.old, pods.new, *map(_law, curves))
+        result = experiment(*both_arms(reading, rolled), *map(_law, curves))
         if result.found is None:
             return _why_nothing(result, old, new)
         promise = _promise(rollout, curves[0], curves[1], result.found.rps, profile.confidence)
@@ -149,21 +148,15 @@ def _promise(rollout: Rollout, old: Curve, new: Curve, rps: float, confidence: f
     The decision's own figure includes the live acceptance of both arms. The laws move this figure to the measured rate;
     without a figure the laws alone promise.
     """
-
-    def compared(at_rps: float) -> Estimate:
-        found = speedups_at_rps(new, old, np.array([at_rps]), confidence)
-        speedup, lower, upper = (float(end[0]) for end in found)
-        if not 0.0 < speedup < math.inf:
-            return Estimate()
-        return Estimate(speedup, *(None if math.isnan(end) else end for end in (lower, upper)))
-
-    now = compared(rps)
-    if now.value is None:
+    speedup, lower, upper = (float(end[0]) for end in speedups_at_rps(new, old, np.array([rps]), confidence))
+    if not 0.0 < speedup < math.inf:
         return Estimate(1.0)
-    decided = compared(rollout.load_rps) if rollout.load_rps is not None else Estimate()
-    if rollout.predicted_speedup is None or decided.value is None:
+    now = Estimate(speedup, *(None if math.isnan(end) else end for end in (lower, upper)))
+    if rollout.load_rps is None or rollout.predicted_speedup is None:
         return now
-    return now.times(rollout.predicted_speedup / decided.value)
+    # NaN if either arm is saturated there.
+    decided = old.at_rps(rollout.load_rps) / new.at_rps(rollout.load_rps)
+    return now.times(rollout.predicted_speedup / decided) if 0.0 < decided < math.inf else now
 
 
 def _law(curve: Curve) -> LatencyAt:

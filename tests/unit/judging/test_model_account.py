@@ -274,12 +274,12 @@ def load(**fields: float) -> Load:
 )
 def test_acceptance_has_drifted_where_e_or_a_position_is_surely_another(e, accepted, said):
     seen = (LiveAcceptance(EAGLE, e, accepted),)
-    assert drift(measured(), EAGLE, seen, load()).acceptance == said
+    assert drift(measured(), EAGLE, seen, load()).get(ClusterReason.ACCEPTANCE_DRIFTED, "") == said
 
 
 def test_scatter_between_windows_is_no_drift():
     unsteady = (LiveAcceptance(EAGLE, 2.3, (), variance=1.0),)
-    assert drift(measured(), EAGLE, unsteady, load()).acceptance == ""
+    assert drift(measured(), EAGLE, unsteady, load()).get(ClusterReason.ACCEPTANCE_DRIFTED, "") == ""
 
 
 def of_law(arm: Arm, live: LiveAcceptance, schedule: str | None = None) -> str:
@@ -287,7 +287,7 @@ def of_law(arm: Arm, live: LiveAcceptance, schedule: str | None = None) -> str:
     model = law_model({arm: ArmLaw(0.5, 0.08, 1.3)})
     (fit,) = model.arms
     fit = replace(fit, acceptance=replace(fit.acceptance, survival=(0.4, 0.1, 0.03)), schedule=schedule)
-    return drift(replace(model, arms=(fit,)), arm, (live,), load()).acceptance
+    return drift(replace(model, arms=(fit,)), arm, (live,), load()).get(ClusterReason.ACCEPTANCE_DRIFTED, "")
 
 
 def test_a_few_accepted_tokens_scatter_more_than_tokens_per_step_do():
@@ -306,11 +306,13 @@ def test_what_a_schedule_accepts_follows_the_load_and_is_no_drift():
 
 
 def test_lengths_have_drifted_where_the_conversion_is_an_extrapolation():
-    assert drift(measured(), EAGLE, (), load()).lengths == ""
-    assert drift(measured(), EAGLE, (), load(prompt_tokens=230.0)).lengths == ""
-    assert drift(measured(), EAGLE, (), load(prompt_tokens=9000.0)).lengths == (
-        "prompts of 9000 tokens where 200 were calibrated"
+    assert drift(measured(), EAGLE, (), load()).get(ClusterReason.LENGTHS_DRIFTED, "") == ""
+    assert (
+        drift(measured(), EAGLE, (), load(prompt_tokens=230.0)).get(ClusterReason.LENGTHS_DRIFTED, "") == ""
     )
+    assert drift(measured(), EAGLE, (), load(prompt_tokens=9000.0)).get(
+        ClusterReason.LENGTHS_DRIFTED, ""
+    ) == ("prompts of 9000 tokens where 200 were calibrated")
 
 
 def test_survival_stands_beside_the_calibrated_one_by_position():

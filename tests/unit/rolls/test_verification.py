@@ -220,9 +220,9 @@ def test_pods_are_told_apart_by_their_replica_sets_and_those_of_others_are_left_
         series("chat-vllm-large-7d9f8b6c5d-b2c4d", n_each=999.0),
         series(f"{OLD[:-5]}zzzzz", model_name="another", n_each=999.0),
     )
-    assert found.old.begun.shape == found.new.begun.shape == (1, 20)
-    assert np.nansum(found.old.begun) == 1900.0
-    assert np.nansum(found.new.begun) == 700.0
+    assert found[0].begun.shape == found[1].begun.shape == (1, 20)
+    assert np.nansum(found[0].begun) == 1900.0
+    assert np.nansum(found[1].begun) == 700.0
 
 
 def test_a_replica_set_that_is_brought_back_has_no_blocks_of_the_roll_before():
@@ -230,25 +230,25 @@ def test_a_replica_set_that_is_brought_back_has_no_blocks_of_the_roll_before():
     found = blocks(series(OLD), series(NEW))
     began = NOW.timestamp() - 2 * WINDOW_S
     times = np.array([NOW.timestamp() - 1200.0 + 60.0 * index for index in range(20)])
-    assert (np.isfinite(found.new.begun[0]) == (times > began)).all()
+    assert (np.isfinite(found[1].begun[0]) == (times > began)).all()
 
 
 def test_a_time_without_a_new_sample_ends_no_block():
     """Scrapes every two minutes and blocks of one: each block between two samples is counted once."""
     found = blocks(series(OLD, every_s=120.0))
-    seen = np.isfinite(found.old.begun[0])
+    seen = np.isfinite(found[0].begun[0])
     assert seen.sum() == 9
-    assert set(found.old.watched_s[0][seen]) == {120.0}
-    assert set(found.old.begun[0][seen]) == {200.0}
+    assert set(found[0].watched_s[0][seen]) == {120.0}
+    assert set(found[0].begun[0][seen]) == {200.0}
 
 
 def test_counters_that_fall_or_are_none_make_no_block():
     restarted = series(OLD, started=[100.0 * (i % 10) for i in range(20)])
-    assert np.isfinite(blocks(restarted).old.begun).sum() == 18
+    assert np.isfinite(blocks(restarted)[0].begun).sum() == 18
     odd = series(OLD, step_s=[math.nan, -1.0, 1e300, math.inf] * 5)
-    assert not np.isfinite(blocks(odd).old.begun).any()
-    assert not np.isfinite(blocks(series(OLD)[:3]).old.begun).any()
-    assert not np.isfinite(blocks().old.begun).any()
+    assert not np.isfinite(blocks(odd)[0].begun).any()
+    assert not np.isfinite(blocks(series(OLD)[:3])[0].begun).any()
+    assert not np.isfinite(blocks()[0].begun).any()
 
 
 def test_a_name_that_kubernetes_cut_still_tells_its_replica_set():
