@@ -212,36 +212,34 @@ def _blocks(stats: Mapping[str, FloatArray], count: int) -> FloatArray | None:
     counters = np.stack([stats[name] for name in _COUNTERS])
     waiting, sampled_s = stats[WAITING_NOW], stats[SAMPLED]
     prompts = np.stack([stats.get(name, np.full(count, np.nan)) for name in _PROMPTS])
-    known = np.isfinite(np.vstack([counters, waiting, sampled_s])).all(axis=0)
-    found = np.full((len(fields(ArmBlocks)), count), np.nan)
-    last = None
-    for index in np.flatnonzero(known):
-        if last is not None and sampled_s[index] <= sampled_s[last]:
-            continue
-        if last is not None:
-            waited_s, begun, stepped_s, generated = (counters[:, index] - counters[:, last]).tolist()
-            watched_s = float(sampled_s[index] - sampled_s[last])
-            queued = min(waiting[last], waiting[index])
-            # The first token of a request comes in no step.
-            needed = (waited_s, begun, stepped_s, generated - begun, watched_s, queued)
-            if _possible(*needed):
-                of_prompts = prompts[:, index] - prompts[:, last]
-                found[:, index] = (*needed, *np.where(of_prompts >= 0.0, of_prompts, np.nan))
-        last = index
-    return found
-
-
-def _possible(
-    waited_s: float, begun: float, stepped_s: float, tokens: float, watched_s: float, queued: float
-) -> bool:
-    most = MOST_RPS * watched_s
-    return (
-        0.0 <= begun <= most
-        and 0.0 <= waited_s <= _LONGEST_S * begun
-        and 0.0 <= tokens <= _MOST_TOKENS * most
-        and 0.0 <= stepped_s <= _LONGEST_S * max(tokens, 1.0)
-        and queued >= 0.0
+    at = np.flatnonzero(np.isfinite(np.vstack([counters, waiting, sampled_s])).all(axis=0))
+    at = at[np.diff(np.maximum.accumulate(sampled_s[at]), prepend=-np.inf) > 0.0]
+    # Counters of a page that says anything may be too large to be compared.
+    with np.errstate(over="ignore", invalid="ignore"):
+        waited_s, begun, stepped_s, generated = np.diff(counters[:, at])
+        # The first token of a request comes in no step.
+        tokens, watched_s = generated - begun, np.diff(sampled_s[at])
+        queued, of_prompts = np.minimum(waiting[at][:-1], waiting[at][1:]), np.diff(prompts[:, at])
+        most = MOST_RPS * watched_s
+        possible = (
+            ((begun >= 0.0) & (begun <= most))
+            & ((waited_s >= 0.0) & (waited_s <= _LONGEST_S * begun))
+            & ((tokens >= 0.0) & (tokens <= _MOST_TOKENS * most))
+            & ((stepped_s >= 0.0) & (stepped_s <= _LONGEST_S * np.maximum(tokens, 1.0)))
+            & (queued >= 0.0)
+        )
+    rows = (
+        waited_s,
+        begun,
+        stepped_s,
+        tokens,
+        watched_s,
+        queued,
+        *np.where(of_prompts >= 0.0, of_prompts, np.nan),
     )
+    found = np.full((len(fields(ArmBlocks)), count), np.nan)
+    found[:, at[1:][possible]] = np.stack(rows)[:, possible]
+    return found
 
 
 # How bursty the arrivals of one service are, from counters at every scrape of the last windows; or why that is unknown.
