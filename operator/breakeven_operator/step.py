@@ -192,13 +192,6 @@ def settled(context: RolloutContext, window_s: float) -> bool:
     return rollout is None or windows_since(context, rollout, window_s) > _SETTLED_WINDOWS
 
 
-class FailedArm(NamedTuple):
-    """An arm that a profile could not measure, and the word why."""
-
-    arm: str
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
     """A SpeculationProfile, parsed once; `profile` is None if it cannot be read, and `problem` says why.
@@ -206,6 +199,7 @@ class ProfileEntry:
     Attributes:
         arms: names of the arms that were measured, or tried in vain.
         model, image: of the template that was measured, as its manifest names them; None if the profile does not say.
+        failed: arms that could not be measured, each with the word why.
         drafters: mark of each arm's drafter; none for a profile that names arms alone.
     """
 
@@ -219,7 +213,7 @@ class ProfileEntry:
     profile: Profile | None
     problem: str | None = None
     in_force: bool | None = None
-    failed: tuple[FailedArm, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
     image: str | None = None
     drafters: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from breakeven.planning.expected_saving import (
     Stakes,
     decide_by_saving,
 )
-from breakeven.planning.forecast import ExpectedLoad, Forecast
+from breakeven.planning.forecast import Forecast
 from breakeven.planning.learned_laws import FittedLaw
 from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S, Day, Outflow, credible_rps
@@ -55,7 +55,7 @@ def asked(
     rps = usual / c2
     alone, each = other if running == EAGLE else (c1, c2)
     latency_s = alone / (1.0 - rps * each)
-    seen = (ExpectedLoad(1.0, rps),)
+    seen = ((1.0, rps),)
     return decide_by_saving(
         [fitted(NO_SPECULATION, (c1, c2)), fitted(EAGLE, other)],
         Load(rps, 150.0, 1000.0, rps * latency_s, latency_s),

@@ -19,7 +19,7 @@ from breakeven.planning.expected_saving import (
     decide_by_saving,
     known_speedup,
 )
-from breakeven.planning.forecast import ExpectedLoad, Forecast, PastRates, forecast
+from breakeven.planning.forecast import Forecast, PastRates, forecast
 from breakeven.planning.learned_laws import (
     INDEPENDENT_S,
     FittedLaw,
@@ -57,7 +57,7 @@ def resting(c1_s: float, c2_s: float, rps: float) -> Load:
 
 
 def constantly(rps: float, known_s: float = 5 * DAY_S) -> Forecast:
-    return Forecast((ExpectedLoad(1.0, rps),), (ExpectedLoad(1.0, rps),), rps, known_s)
+    return Forecast(((1.0, rps),), ((1.0, rps),), rps, known_s)
 
 
 # The decision ---------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def _outlived(workload: Workload, arm: str, profiles: Sequence[ProfileEntry]) ->
     identity, engine = workload.identity, workload.engine
     if identity is None or engine is None:
         return None
-    known = [one for one in profiles if arm in one.arms and arm not in {failed.arm for failed in one.failed}]
+    known = [one for one in profiles if arm in one.arms and arm not in one.failed]
     models = {one.model for one in known}
     measured = [one for one in known if one.fingerprint == identity.fingerprint]
     if known and not measured and not models & {None, identity.model}:

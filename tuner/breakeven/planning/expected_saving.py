@@ -24,7 +24,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.decision_memory import ACCOUNT_S, DecisionMemory, Evidence
-from breakeven.planning.forecast import ExpectedLoad, Forecast
+from breakeven.planning.forecast import Forecast, Loads
 from breakeven.planning.learned_laws import (
     FULL,
     FittedLaw,
@@ -453,6 +453,6 @@ class _View:
         return np.asarray(soon * horizon_s + lasting * max(_DAY_S - horizon_s, 0.0))
 
 
-def _arrays(loads: Sequence[ExpectedLoad]) -> tuple[FloatArray, FloatArray]:
+def _arrays(loads: Loads) -> tuple[FloatArray, FloatArray]:
     shares, rates = zip(*loads, strict=True)
     return np.asarray(shares, dtype=float), np.asarray(rates, dtype=float)
