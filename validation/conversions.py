@@ -19,7 +19,7 @@ from breakeven.load_driver.measuring import residual_lengths
 from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 from breakeven.profile import Conditions, LoadPoint, Profile
-from breakeven.profile.comparisons import JudgedCurve, compare_curves
+from breakeven.profile.comparisons import compare_curves
 from breakeven_sim.engine.configuration import EngineConfig
 from breakeven_sim.engine.costs import default_document
 from breakeven_sim.engine.drafting import DraftedText
@@ -233,7 +233,7 @@ def judge(engine: CalibratedEngine, conditions: list[Elsewhere], seed: int) -> J
         speedup = latency[NO_SPECULATION] / latency[engine.arm]
         error = speedup / true_speedup - 1.0
         found.speedup.append(error)
-        pair = JudgedCurve(engine.arm, now[engine.arm]), JudgedCurve(NO_SPECULATION, now[NO_SPECULATION])
+        pair = now[engine.arm], now[NO_SPECULATION]
         clear = abs(true_speedup - 1.0) > _CLEAR
         # A claim is a band on one side of 1.
         band = compare_curves(*pair, LoadPoint(rps=rps), 0.9).speedup_ci or (None, None)

@@ -267,7 +267,7 @@ def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: V
         figures.latency_s if figures is not None else None,
     )
     context = replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence))
-    started = begin(context, change, case.service.metadata.uid)
+    started = begin(context, change)
     memory = started.memory
     if isinstance(verdict.reason, ClusterReason) and verdict.reason in BARRING:
         name = case.calibrated.profile_name

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
-from breakeven_operator.actions import Create, WriteAnnotation
+from breakeven_operator.actions import Create, EmitEvent, WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.kinds import NamespacedName, Ref
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import Trigger
@@ -45,17 +45,6 @@ NO_FAILURES: dict[str, object] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """An event of the service that is to be recorded."""
-
-    reason: Reason | ClusterReason
-    message: str
-    warning: bool = False
-    throttled: bool = False
-    about: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class RolloutStep:
     """State of a change of arm after this cycle, and what is to be written and said.
 
@@ -72,7 +61,7 @@ class RolloutStep:
     memory: MemoryStatus
     ended: tuple[HistoryEntry, ...] = ()
     write: WriteAnnotation | None = None
-    events: tuple[Event, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
     reason: ClusterReason | None = None
     message: str = ""
     busy: bool = False
@@ -116,6 +105,7 @@ class RolloutContext:
     """Facts by which a change of arm is judged.
 
     Attributes:
+        service: the service, about which events are recorded.
         may_write: mode RollingUpdate and not paused: without it a change is watched and nothing is written.
         startup_s: longest known start of this engine, s; None if never seen.
         place_s: how long a new pod may wait for room, s.
@@ -133,6 +123,11 @@ class RolloutContext:
     deadline_s: float | None = None
     outlived: str | None = None
     now: datetime = field(kw_only=True)
+    service: Ref = field(kw_only=True)
+
+    def event(self, reason: Reason | ClusterReason, message: str, *, warning: bool = False) -> EmitEvent:
+        """An event of the service that is to be recorded."""
+        return EmitEvent(self.service, str(reason), message, warning)
 
     @classmethod
     def of(
@@ -155,6 +150,7 @@ class RolloutContext:
             deadline_s=policy.roll_deadline_seconds,
             place_s=service.spec.calibration.pending_deadline_seconds,
             now=now,
+            service=service.ref,
         )
 
 
@@ -196,13 +192,6 @@ def settled(context: RolloutContext, window_s: float) -> bool:
     return rollout is None or windows_since(context, rollout, window_s) > _SETTLED_WINDOWS
 
 
-class FailedArm(NamedTuple):
-    """An arm that a profile could not measure, and the word why."""
-
-    arm: str
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
     """A SpeculationProfile, parsed once; `profile` is None if it cannot be read, and `problem` says why.
@@ -210,6 +199,7 @@ class ProfileEntry:
     Attributes:
         arms: names of the arms that were measured, or tried in vain.
         model, image: of the template that was measured, as its manifest names them; None if the profile does not say.
+        failed: arms that could not be measured, each with the word why.
         drafters: mark of each arm's drafter; none for a profile that names arms alone.
     """
 
@@ -223,7 +213,7 @@ class ProfileEntry:
     profile: Profile | None
     problem: str | None = None
     in_force: bool | None = None
-    failed: tuple[FailedArm, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
     image: str | None = None
     drafters: Mapping[str, str] = field(default_factory=dict)

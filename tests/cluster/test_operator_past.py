@@ -15,7 +15,7 @@ from breakeven.serving.promql import EngineSeries, Matcher
 from breakeven_operator.cluster.prometheus_api import PrometheusClient
 from breakeven_operator.observing.fleet_query import past_query, roll_query
 from breakeven_operator.observing.past_metrics import read_past
-from breakeven_operator.observing.roll_metrics import NamesakePod, RolledPods, both_arms, read_roll
+from breakeven_operator.observing.roll_metrics import RolledPods, both_arms, read_roll
 from breakeven_operator.ports import PrometheusAccess
 from operatorcluster import manifests
 from operatorcluster.made_up_prometheus import prometheus_of
@@ -186,8 +186,8 @@ def test_the_blocks_of_a_roll_are_what_its_pods_counted(day):
     found = both_arms(reading, RolledPods("llm", "chat", "chat-7d9f8b6c5d", "chat-64bd5fcf9", started))
     times_s = np.array(reading.times_s)
     for blocks, rps, latency_s, here in (
-        (found.old, 2.0, 1.2, times_s < began - 600),
-        (found.new, 5.0, 0.8, (times_s > began + 120) & (times_s < began + 3600)),
+        (found[0], 2.0, 1.2, times_s < began - 600),
+        (found[1], 5.0, 0.8, (times_s > began + 120) & (times_s < began + 3600)),
     ):
         pods = blocks.begun[np.nansum(blocks.begun, axis=1) > 0][:2, here]
         counted = pods[np.isfinite(pods)]
@@ -197,7 +197,7 @@ def test_the_blocks_of_a_roll_are_what_its_pods_counted(day):
         assert np.allclose(ratio[np.isfinite(ratio)], latency_s)
         assert np.nanmax(blocks.tokens[:2, here]) == pytest.approx(100.0 * rps * BLOCK_S)
         assert np.nanmax(blocks.watched_s[:, here]) == BLOCK_S
-    assert found.old.begun.shape[0] == 2
+    assert found[0].begun.shape[0] == 2
 
 
 def test_the_blocks_of_a_roll_are_told_apart_by_time_if_a_pod_leaves_its_name_to_the_next_one(day):
@@ -207,9 +207,9 @@ def test_the_blocks_of_a_roll_are_told_apart_by_time_if_a_pod_leaves_its_name_to
         asked_of(address, end, roll_query([("llm", "chat")], EngineSeries(), HOURS * 3600, BLOCK_S))
     )
     started = datetime.fromtimestamp(began - 600, UTC)
-    pods = {"chat-0": NamesakePod("chat-new", began - 30.0)}
+    pods = {"chat-0": ("chat-new", began - 30.0)}
     found = both_arms(reading, RolledPods("llm", "chat", "chat-old", "chat-new", started, pods))
-    for blocks, rps, latency_s in ((found.old, 3.0, 1.2), (found.new, 4.0, 0.8)):
+    for blocks, rps, latency_s in ((found[0], 3.0, 1.2), (found[1], 4.0, 0.8)):
         assert blocks.begun.shape[0] == 1
         counted = blocks.begun[np.isfinite(blocks.begun)]
         assert counted.size > 40

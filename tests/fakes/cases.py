@@ -21,6 +21,7 @@ from breakeven_operator.step import Calibrated, ProfileEntry, RolloutContext
 from breakeven_operator.workloads.running_arm import RunningArm
 from fakes.fleet_world import GPU, SERVICE, FleetWorld
 
+CHAT = SpeculativeService.read(SERVICE, "service").ref
 TARGET = FleetWorld().target
 """A settled target of two replicas."""
 
@@ -44,7 +45,16 @@ def a_case(
     entry = ProfileEntry("chat-p1", "u", NamespacedName("llm", "chat"), "f", GPU, now, frozenset(), profile)
     return Case(
         service,
-        RolloutContext(PRODUCTION, workload, memory or MemoryStatus(), None, True, startup_s, now=now),
+        RolloutContext(
+            PRODUCTION,
+            workload,
+            memory or MemoryStatus(),
+            None,
+            True,
+            startup_s,
+            now=now,
+            service=service.ref,
+        ),
         Calibrated(entry, ClusterReason.PROFILE_IN_FORCE, "", None, None, None, CalibrationStatus(), None),
         RunningArm(running, "Annotation"),
         Live(ClusterReason.METRICS_AVAILABLE, "", figures, past=PastLoads(past or PastRates())),

@@ -13,7 +13,7 @@ from breakeven.planning.arm_blocks import ArmBlocks, LatencyAt
 from breakeven.planning.roll_experiment import MeasuredSpeedup, experiment
 from breakeven_operator.case import RollReading, SeriesOwner
 from breakeven_operator.observing.roll_metrics import RolledPods, both_arms
-from breakeven_operator.rolls.roll_evidence import Outcome, outcome
+from breakeven_operator.rolls.roll_evidence import RollFinding, outcome
 from fakes.rolled_fleet import (
     BLOCK_S,
     Rolled,
@@ -57,7 +57,7 @@ def pods_of(rolled: Rolled) -> dict[SeriesOwner, dict[str, FloatArray]]:
 class Ended:
     """A word, and minutes from the roll's begin to it."""
 
-    word: Outcome
+    word: RollFinding
     minutes: float
 
 
@@ -84,7 +84,7 @@ def judged(shape: RolledShape, speedup: float, seed: int, *, every: int = 1) -> 
     # A block is the same however much came after it.
     both = both_arms(RollReading(tuple(rolled.times_s.tolist()), pods_of(rolled)), target)
     for index in np.flatnonzero(rolled.times_s > rolled.began_s + 2.0 * BLOCK_S)[::every]:
-        old, new = (until(one, int(index) + 1) for one in (both.old, both.new))
+        old, new = (until(one, int(index) + 1) for one in both)
         found = experiment(old, new, *laws).found
         windows = (rolled.times_s[index] - rolled.finished_s) / (BLOCKS_PER_WINDOW * BLOCK_S)
         word = None if found is None else outcome(found, PROMISE, windows if windows >= 0.0 else -1.0)

@@ -15,6 +15,7 @@ from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.rolls.rollout import ArmChange, begin
 from breakeven_operator.step import RolloutContext
+from fakes.cases import CHAT
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
 
 CHANGE = r"no speculation -> eagle/3"
@@ -240,7 +241,9 @@ async def test_a_status_of_another_shape_restarts_no_pod_and_fights_nobody():
 )
 def test_a_predicted_gain_never_stands_without_its_bounds(prediction, said):
     target = FleetWorld().target
-    context = RolloutContext(PRODUCTION, target, MemoryStatus(), None, True, None, now=datetime.now(UTC))
-    step = begin(context, ArmChange(EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", **prediction), "uid")
+    context = RolloutContext(
+        PRODUCTION, target, MemoryStatus(), None, True, None, now=datetime.now(UTC), service=CHAT
+    )
+    step = begin(context, ArmChange(EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", **prediction))
     assert step.message == f"eagle/3 -> no speculation (BeyondBreakEven){said}"
     step.rollout.to_json_object()

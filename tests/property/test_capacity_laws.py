@@ -13,7 +13,6 @@ from breakeven.fitting import fit_points
 from breakeven.planning.capacity import (
     Capacity,
     CapacityLimit,
-    FleetLoad,
     capacity,
     fewest_replicas,
     replicas_for,
@@ -137,12 +136,12 @@ def test_the_arm_of_a_fleet_that_scales_is_changed_only_for_fewer_replicas_at_wo
         for k, (rate, down, up) in enumerate(arms, start=1)
     ]
     mine = capacities[running % len(capacities)]
-    found = fewest_replicas(capacities, [FleetLoad(rps)], mine.arm)
+    found = fewest_replicas(capacities, rps, mine.arm)
     assert found is not None
     chosen = next(one for one in capacities if one.arm == found.arm)
     if found.arm != mine.arm:
         assert replicas_for(rps, chosen.lower_rps or 0.0) < replicas_for(rps, mine.upper_rps or np.inf)
     # Once there, the same figures keep it there.
-    again = fewest_replicas(capacities, [FleetLoad(rps)], found.arm)
+    again = fewest_replicas(capacities, rps, found.arm)
     assert again is not None
     assert again.arm == found.arm

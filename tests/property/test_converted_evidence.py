@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Decisions
 from breakeven.planning.decision_memory import DecisionMemory, Evidence
-from breakeven.planning.learned_laws import LawPrior, converted, learned
+from breakeven.planning.learned_laws import FittedLaw, converted, learned
 from breakeven.planning.objective import Policy, Slo
 from breakeven.planning.observed_load import Load
 from breakeven.profile import Conditions, Profile
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json
+from fakes.straight_curve import Law, straight_curve
 
 EAGLE = Arm("eagle3", 3, "eagle")
 # 1.58x at 3 rps; prompts and context cost nothing, so that latencies are converted with 1/E.
@@ -118,7 +119,7 @@ def test_evidence_of_a_converted_law_says_the_same_with_more_doubt(precision, me
 
 def test_what_one_arm_says_of_the_others_is_doubted_by_its_own_conversion_alone():
     priors = [
-        LawPrior(arm, c1_s, 0.05, np.diag([4e-4, 4e-4]))
+        FittedLaw.of(arm, straight_curve(Law(c1_s, 0.05, np.diag([4e-4 * c1_s**2, 1e-6]))))
         for arm, c1_s in ((NO_SPECULATION, 1.0), (EAGLE, 0.5))
     ]
     evidence = {EAGLE: Evidence((1e4, 0.0, 1e4), (2e3, 2e3), 0.0, (0.5, 0.05))}

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.expected_saving import (
-    FittedLaw,
     Stakes,
     decide_by_saving,
-    table,
 )
-from breakeven.planning.forecast import ExpectedLoad, Forecast
-from breakeven.planning.learned_laws import LawPrior
+from breakeven.planning.forecast import Forecast
+from breakeven.planning.learned_laws import FittedLaw
 from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S, Day, Outflow, credible_rps
 from draws import draws
@@ -40,7 +38,7 @@ BOUND = Stakes(start_up_s=120.0, day_risk=0.3)
 def fitted(arm: Arm, law: tuple[float, float]) -> FittedLaw:
     relative = np.diag([1e-6, 1e-6])
     curve = straight_curve(Law(*law, relative * np.outer(law, law)))
-    return FittedLaw(LawPrior(arm, *law, relative), table(curve))
+    return FittedLaw.of(arm, curve)
 
 
 def asked(
@@ -57,7 +55,7 @@ def asked(
     rps = usual / c2
     alone, each = other if running == EAGLE else (c1, c2)
     latency_s = alone / (1.0 - rps * each)
-    seen = (ExpectedLoad(1.0, rps),)
+    seen = ((1.0, rps),)
     return decide_by_saving(
         [fitted(NO_SPECULATION, (c1, c2)), fitted(EAGLE, other)],
         Load(rps, 150.0, 1000.0, rps * latency_s, latency_s),

@@ -7,8 +7,9 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import LoadQuestion, best_arm, evaluate
-from breakeven.planning.expected_saving import Stakes, decide_by_saving, fitted_law
-from breakeven.planning.forecast import ExpectedLoad, Forecast
+from breakeven.planning.expected_saving import Stakes, decide_by_saving
+from breakeven.planning.forecast import Forecast
+from breakeven.planning.learned_laws import fitted_law
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
 from breakeven.profile import LoadPoint
@@ -47,7 +48,7 @@ def assert_plan_and_rule_agree(profile, laws, share, running):
     evaluations = evaluate(profile, ARMS, LoadQuestion(LoadPoint(rps=rps)))
     latencies_s = sorted(one.latency_s for one in evaluations.arms)
     assume(latencies_s[1] > 1.05 * latencies_s[0])
-    constant = (ExpectedLoad(1.0, rps),)
+    constant = ((1.0, rps),)
     decision = decide_by_saving(
         [fitted_law(one) for one in evaluations.arms],
         Load(rps, 60.0, rps * 60.0, None, None),

@@ -14,17 +14,15 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import RARE_DAYS, Backlog, DecisionMemory, Evidence, LargestRate
 from breakeven.planning.expected_saving import (
-    FittedLaw,
     SavingDecision,
     Stakes,
     decide_by_saving,
     known_speedup,
-    table,
 )
-from breakeven.planning.forecast import ExpectedLoad, Forecast, PastRates, forecast
+from breakeven.planning.forecast import Forecast, PastRates, forecast
 from breakeven.planning.learned_laws import (
     INDEPENDENT_S,
-    LawPrior,
+    FittedLaw,
     LearnedLaws,
     SeenLatency,
     learned,
@@ -49,7 +47,7 @@ SHARES = st.floats(0.02, 0.95)
 def fitted(arm: Arm, c1_s: float, c2_s: float, relative_sd: float = 0.02) -> FittedLaw:
     covariance = np.diag([(relative_sd * c1_s) ** 2, (relative_sd * c2_s) ** 2])
     curve = straight_curve(Law(c1_s, c2_s, covariance))
-    return FittedLaw(LawPrior(arm, c1_s, c2_s, np.diag([relative_sd**2] * 2)), table(curve))
+    return FittedLaw.of(arm, curve)
 
 
 def resting(c1_s: float, c2_s: float, rps: float) -> Load:
@@ -59,7 +57,7 @@ def resting(c1_s: float, c2_s: float, rps: float) -> Load:
 
 
 def constantly(rps: float, known_s: float = 5 * DAY_S) -> Forecast:
-    return Forecast((ExpectedLoad(1.0, rps),), (ExpectedLoad(1.0, rps),), rps, known_s)
+    return Forecast(((1.0, rps),), ((1.0, rps),), rps, known_s)
 
 
 # The decision ---------------------------------------------------------------------------------------------
@@ -245,7 +243,7 @@ def test_without_any_load_no_arm_is_worth_a_roll():
 
 def test_two_arms_that_were_measured_exactly_may_still_be_a_few_percent_off_each_other():
     """Each errs by 2 % with its run, and the drafter by 3 %; what all requests have in common cancels."""
-    priors = [fitted(arm, 1.0, 0.05, 0.0).prior for arm in (NO_SPECULATION, EAGLE)]
+    priors = [fitted(arm, 1.0, 0.05, 0.0) for arm in (NO_SPECULATION, EAGLE)]
     alone = np.array([1.0, 0.0, -1.0, 0.0])
     assert alone @ learned(priors, {}, 0.0).covariance @ alone == pytest.approx(2 * 0.02**2 + 0.03**2)
 
@@ -266,7 +264,7 @@ def test_without_live_latency_the_known_speedup_is_that_of_the_laws():
 @draws(60)
 @given(C1, C2, SHARES)
 def test_in_flight_is_the_laws_and_rises_with_the_rate(c1, c2, share):
-    held = table(straight_curve(Law(c1, c2)))
+    held = FittedLaw.of(EAGLE, straight_curve(Law(c1, c2)))
     rates = np.array([0.0, 0.5 * share, share, 0.99, 1.5, 3.0]) / c2
     (found,) = held.at(rates, np.ones((1, 2)))
     assert found[0] == pytest.approx(0.0, abs=1e-9)
@@ -278,7 +276,7 @@ def test_in_flight_is_the_laws_and_rises_with_the_rate(c1, c2, share):
 @draws(60)
 @given(C1, C2, SHARES, st.floats(0.7, 1.4), st.floats(0.7, 1.4))
 def test_factors_make_another_law(c1, c2, share, alone, each):
-    one = table(straight_curve(Law(c1, c2)))
+    one = FittedLaw.of(EAGLE, straight_curve(Law(c1, c2)))
     rps = share / (each * c2)
     (found,) = one.at(np.array([rps]), np.array([[alone, each]]))
     assert found[0] == pytest.approx(rps * alone * c1 / (1.0 - share), rel=0.03)
@@ -366,7 +364,7 @@ def test_draws_move_little_where_what_is_known_moves_little():
 @draws(60)
 @given(st.floats(0.7, 1.4), st.floats(0.7, 1.4), C1, C2)
 def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1, c2):
-    prior = [fitted(arm, c1, c2).prior for arm in (NO_SPECULATION, EAGLE)]
+    prior = [fitted(arm, c1, c2) for arm in (NO_SPECULATION, EAGLE)]
     evidence: dict[Arm, Evidence] = {}
     for step in range(400):
         now_s = step * INDEPENDENT_S
@@ -386,7 +384,7 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
 
 
 def watched(
-    evidence: dict[Arm, Evidence], prior: list[LawPrior], now_s: float, **window: float
+    evidence: dict[Arm, Evidence], prior: list[FittedLaw], now_s: float, **window: float
 ) -> dict[Arm, Evidence]:
     """Evidence after one more window of eagle, which met no other request and took `factor` times what the profile says."""
     c1_s, factor = prior[1].c1_s, window.get("factor", 1.0)
@@ -402,7 +400,7 @@ def watched(
 @pytest.mark.parametrize("fading", [1e-3, 1e3])
 def test_latencies_that_no_engine_has_teach_nothing(fading):
     """A page may say anything: nanoseconds, or in each window a thousandth of the last."""
-    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE)]
+    prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE)]
     evidence: dict[Arm, Evidence] = {}
     for window in range(1, 40):
         evidence = watched(evidence, prior, window * INDEPENDENT_S, factor=fading**window)
@@ -413,7 +411,7 @@ def test_latencies_that_no_engine_has_teach_nothing(fading):
 @draws(60)
 @given(st.integers(1, 60), st.floats(0.01, 3.0))
 def test_the_first_window_teaches_as_much_as_a_half_hour_however_often_one_looks(looks, half_hours):
-    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE)]
+    prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE)]
     first = watched({}, prior, 0.0)
     evidence = first
     for look in range(1, looks + 1):
@@ -426,7 +424,7 @@ def test_the_first_window_teaches_as_much_as_a_half_hour_however_often_one_looks
 @draws(60)
 @given(st.floats(1.0, 1e5))
 def test_a_window_teaches_no_more_than_its_requests_do(requests):
-    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE)]
+    prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE)]
     few = watched({}, prior, 0.0, requests=requests)[EAGLE].precision[0]
     many = watched({}, prior, 0.0)[EAGLE].precision[0]
     # Variances add: that of the window, and one over the requests.
@@ -437,7 +435,7 @@ def test_a_window_teaches_no_more_than_its_requests_do(requests):
 @given(st.floats(1.2, 3.0))
 def test_a_drafter_that_was_seen_to_be_wrong_is_as_wrong_where_it_was_not_seen(factor):
     """At another draft length and among other requests in flight; no speculation has its own speed."""
-    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE, LONGER)]
+    prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE, LONGER)]
     evidence: dict[Arm, Evidence] = {}
     for window in range(4):
         evidence = watched(evidence, prior, window * INDEPENDENT_S, factor=factor)
@@ -449,7 +447,7 @@ def test_a_drafter_that_was_seen_to_be_wrong_is_as_wrong_where_it_was_not_seen(f
 
 
 def test_what_four_requests_scatter_says_nothing_of_a_drafter():
-    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE, LONGER)]
+    prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE, LONGER)]
     evidence = watched({}, prior, 0.0, factor=1.5, requests=4.0)
     assert learned(prior, evidence, 0.0).mean == pytest.approx(np.zeros(6), abs=0.05)
 
@@ -461,11 +459,13 @@ def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, othe
     bent = np.array([(0.0, 1.0), (8.0, 1.0 + 0.05 * 8 * dip), (16.0, 1.8), (40.0, 3.0)])
     curve = bent_curve(bent, 0.02)
     laws = [fitted(NO_SPECULATION, 1.4, 0.05), fitted(EAGLE, 1.0, 0.05)]
-    laws[1] = FittedLaw(laws[1].prior, table(curve))
+    laws[1] = replace(
+        FittedLaw.of(EAGLE, curve), c1_s=1.0, c2_s=0.05, relative_covariance=laws[1].relative_covariance
+    )
     latency_s = curve.loop_latency_s(others, closed=True)
     live = Load(others / latency_s, 1800.0, 1800.0 * others / latency_s, others, latency_s)
     decided = decide_by_saving(laws, live, constantly(live.rps), DecisionMemory(EAGLE), STAKES, 0.0)
-    taught = learned([law.prior for law in laws], decided.memory.evidence, 0.0)
+    taught = learned(laws, decided.memory.evidence, 0.0)
     assert taught.mean == pytest.approx(np.zeros(4), abs=0.01)
 
 
@@ -473,7 +473,7 @@ def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, othe
 @given(st.floats(0.98, 1.02), st.floats(0.1, 30.0), C1, C2)
 def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
     """Where it agrees with the profile: a drafter that was measured wrong is doubted the more."""
-    prior = [fitted(arm, c1, c2).prior for arm in (NO_SPECULATION, EAGLE)]
+    prior = [fitted(arm, c1, c2) for arm in (NO_SPECULATION, EAGLE)]
     nothing = learned(prior, {}, 0.0)
     evidence = with_latency(
         {},
@@ -519,7 +519,7 @@ def test_the_order_in_which_arms_are_listed_decides_nothing(order, c1, c2, share
 @draws(60)
 @given(C1, C2, st.floats(0.0, 1e5))
 def test_latency_goes_on_as_a_straight_line_where_the_table_ends(c1, c2, others):
-    alone_s, company_s = fitted(EAGLE, c1, c2).table.parts_s(others)
+    alone_s, company_s = fitted(EAGLE, c1, c2).parts_s(others)
     assert alone_s + company_s == pytest.approx(c1 + c2 * others, rel=2e-2)
 
 
@@ -649,11 +649,11 @@ def test_a_fall_of_the_load_that_left_no_queue_teaches():
 def test_one_window_at_another_law_does_not_overturn_what_was_known_however_late_it_comes(
     moved, window_s, days
 ):
-    prior = [fitted(arm, 1.0, 0.05).prior for arm in (NO_SPECULATION, EAGLE)]
+    prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE)]
     evidence: dict[Arm, Evidence] = {}
     for step in range(20):
         evidence = watched(evidence, prior, step * INDEPENDENT_S)
-    there = [prior[0], fitted(EAGLE, moved, 0.05 * moved).prior]
+    there = [prior[0], fitted(EAGLE, moved, 0.05 * moved)]
     now_s = 20 * INDEPENDENT_S + days * DAY_S
     factor = 3.0
     seen = SeenLatency(factor * moved, MANY, (moved, 0.0), window_s)

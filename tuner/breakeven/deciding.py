@@ -13,8 +13,9 @@ from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Action, Decision, Situation, decide, with_acceptance
 from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance
 from breakeven.planning.evaluation import evaluate_live
-from breakeven.planning.expected_saving import fitted_law, known_speedup
+from breakeven.planning.expected_saving import known_speedup
 from breakeven.planning.forecast import PastRates
+from breakeven.planning.learned_laws import fitted_law
 from breakeven.planning.objective import Policy, Slo
 from breakeven.planning.observed_load import Load
 from breakeven.planning.wording import sentence

@@ -384,7 +384,7 @@ def _summary(entry: ProfileEntry) -> str:
     fits = [fit for fit in entry.profile.arms if fit.points] if entry.profile is not None else []
     worst = max((fit.max_relative_error or 0.0 for fit in fits), default=0.0)
     points = sum(fit.points for fit in fits)
-    failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed)
+    failed = ", ".join(f"{name} ({reason})" for name, reason in entry.failed.items())
     return (
         f"{entry.name}: {counted(len(fits), 'arm')}, {counted(points, 'point')}, worst residual {percent(worst)}, measured on "
         f"{entry.gpu_product}{f', without {failed}' if failed else ''}"

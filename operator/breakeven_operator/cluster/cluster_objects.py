@@ -18,7 +18,7 @@ from breakeven_operator.cluster.api_json import LABELS, is_selected, trimmed
 from breakeven_operator.kinds import PROFILES, NamespacedName, Ref, Resource
 from breakeven_operator.ports import ClusterReader, Manifest
 from breakeven_operator.resources import SpeculationProfile
-from breakeven_operator.step import FailedArm, ProfileEntry
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.known import KINDS, WATCHABLE, asks_to_be_watched
 from breakeven_operator.workloads.object_facts import owner_of, parse_time
 
@@ -75,7 +75,7 @@ def file_profile(manifest: Manifest) -> ProfileEntry:
         profile=profile,
         problem=problem,
         in_force=parsed.status.in_force,
-        failed=tuple(FailedArm(*item) for item in sorted(failed.items())),
+        failed=dict(sorted(failed.items())),
         model=parsed.spec.model,
         image=parsed.spec.image,
         drafters={arm.arm: arm.drafter for arm in parsed.spec.arms if arm.drafter},

@@ -15,11 +15,11 @@ profile's figures are converted, which is no reason to distrust them. Either ask
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import NormalDist, median
-from typing import NamedTuple
+from typing import TypeAlias
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Decision
@@ -51,6 +51,7 @@ from breakeven_operator.resources.meta import ACCEPTANCE, LENGTHS, MODEL, Aspect
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.rolls.barred_arms import suspected, suspicion_of
 from breakeven_operator.step import Doubt, ProfileEntry
+from breakeven_operator.workloads.target import Refusal
 
 _WINDOWS_THAT_LAST = 8
 """Windows of the account in timing.disagreementSeconds: shorter ones are passed over, or the account could not span it."""
@@ -278,24 +279,13 @@ MADE_UP_TEXT = frozenset({"synthetic text", "random tokens", "synthetic acceptan
 """Texts that nobody's users have written; see `breakeven.load_driver.sent_workload`."""
 
 
-class Survival(NamedTuple):
-    """Share of drafts whose first tokens up to a position (from 1) were all accepted; None if not known."""
+def survival(
+    profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance]
+) -> tuple[tuple[int, float | None, float | None], ...]:
+    """Live and calibrated share of drafts whose first tokens up to each position (from 1) were all accepted; None if not known.
 
-    position: int
-    live: float | None
-    calibrated: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Clauses with a live figure significantly outside the calibrated one, and that one; empty if it is not outside."""
-
-    acceptance: str = ""
-    lengths: str = ""
-
-
-def survival(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance]) -> tuple[Survival, ...]:
-    """Live and calibrated survival by draft position; empty for what drafts nothing, or lengths that follow the load."""
+    Empty for what drafts nothing, or lengths that follow the load.
+    """
     live = next((one.survival for one in seen if one.arm == arm), ())
     fit = _fit(profile, arm)
     calibrated = fit.survival_per_draft if fit is not None else ()
@@ -303,17 +293,25 @@ def survival(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance]) -> tupl
         return ()
     size = min(max(len(live), len(calibrated)), arm.k)
     return tuple(
-        Survival(i + 1, live[i] if i < len(live) else None, calibrated[i] if i < len(calibrated) else None)
+        (i + 1, live[i] if i < len(live) else None, calibrated[i] if i < len(calibrated) else None)
         for i in range(size)
     )
+
+
+Drift: TypeAlias = Mapping[ClusterReason, str]
+"""Clauses with a live figure significantly outside the calibrated one, and that one, by the word for it."""
 
 
 def drift(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance], load: Load) -> Drift:
     """Figures of the arm in place by which its text differs significantly from the calibrated one."""
     fit = _fit(profile, arm)
     if fit is None:
-        return Drift()
-    return Drift(_of_acceptance(profile, fit, seen, load), _of_lengths(profile, fit, load))
+        return {}
+    found = {
+        ClusterReason.ACCEPTANCE_DRIFTED: _of_acceptance(profile, fit, seen, load),
+        ClusterReason.LENGTHS_DRIFTED: _of_lengths(profile, fit, load),
+    }
+    return {word: said for word, said in found.items() if said}
 
 
 def _of_acceptance(profile: Profile, fit: ArmFit, seen: Sequence[LiveAcceptance], load: Load) -> str:
@@ -327,11 +325,9 @@ def _of_acceptance(profile: Profile, fit: ArmFit, seen: Sequence[LiveAcceptance]
         return f"{e:.2f} tokens per step where {calibrated:.2f} were calibrated"
     # Accepted drafts make E - 1: an error of E is a larger share of E - 1.
     of_accepted = error * e / max(e - 1.0, 0.1)
-    for one in survival(profile, fit.arm, seen):
-        if one.live is None or one.calibrated is None:
-            continue
-        if abs(one.live - one.calibrated) > SAMPLES_DIFFER + of_accepted * one.live:
-            return f"position {one.position} survives in {one.live:.0%} of drafts where {one.calibrated:.0%} were calibrated"
+    for position, now, before in survival(profile, fit.arm, seen):
+        if now is not None and before is not None and abs(now - before) > SAMPLES_DIFFER + of_accepted * now:
+            return f"position {position} survives in {now:.0%} of drafts where {before:.0%} were calibrated"
     return ""
 
 
@@ -416,7 +412,7 @@ def take_account(case: Case, decision: Decision | None, *, settled: bool) -> Mem
             account or ModelAccount(arm=arm.name, profile=profile_name),
             decision.evaluations,
             figures,
-            lambda: _words(present_drift(memory, case.spec, profile, arm, case.live)),
+            lambda: map(str, present_drift(memory, case.spec, profile, arm, case.live)),
             rules,
             case.now,
         )
@@ -436,7 +432,7 @@ def present_drift(
     """Figures of the present text that lie outside the calibrated ones."""
     figures = live.figures if live.usable else None
     if profile is None or arm is None or figures is None:
-        return Drift()
+        return {}
     arms = {one.name: one for one in (*spec.candidates.arms(), arm)}
     return drift(profile, arm, seen_of(memory, arms), load_of(figures))
 
@@ -458,13 +454,6 @@ def doubt_of(memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now
     if findings.drifted(ClusterReason.LENGTHS_DRIFTED):
         return Doubt(Trigger.LENGTHS_DRIFTED)
     return Doubt(dispelled=findings.lasting)
-
-
-def _words(found: Drift) -> Iterator[str]:
-    if found.acceptance:
-        yield str(ClusterReason.ACCEPTANCE_DRIFTED)
-    if found.lengths:
-        yield str(ClusterReason.LENGTHS_DRIFTED)
 
 
 STILL_ALLOWED = (
@@ -494,7 +483,7 @@ def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
     memory = cycle.step.memory
 
     def found() -> Drift:
-        return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else Drift()
+        return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else {}
 
     said = aspects(memory, calibrated.profile_name, found, rules_of(spec, cycle.timing), cycle.now, live)
     # A text that never drifted needs no condition, but one that nobody can see does. A text that drifted says when it is over.
@@ -527,21 +516,13 @@ def aspects(
     )
 
 
-class _Blind(NamedTuple):
-    """Why present traffic says nothing about the profile, and about which of its sides."""
-
-    reason: ClusterReason
-    message: str
-    of_acceptance: bool
-
-
-def _blind(live: Live | None) -> _Blind | None:
+def _blind(live: Live | None) -> Refusal | None:
+    """Why present traffic says nothing about the profile; clients that give up show its acceptance all the same."""
     if live is not None and live.figures is not None and live.figures.given_up:
         gone = f"clients give up {live.figures.given_up:.0%} of the requests that began"
-        said = f"{gone}: those that finish do not speak for all"
-        return _Blind(ClusterReason.CLIENTS_GIVE_UP, said, of_acceptance=False)
+        return Refusal(ClusterReason.CLIENTS_GIVE_UP, f"{gone}: those that finish do not speak for all")
     if live is not None and live.reason in _NO_FIGURES:
-        return _Blind(live.reason, f"not known at present: {live.message}", of_acceptance=True)
+        return Refusal(live.reason, f"not known at present: {live.message}")
     return None
 
 
@@ -550,7 +531,7 @@ def _model(
     suspicion: Suspicion | None,
     profile: str | None,
     rules: AccountRules,
-    blind: _Blind | None,
+    blind: Refusal | None,
 ) -> Aspect:
     if suspicion is not None:
         said = f"{suspicion.message or suspicion.reason}; {STILL_ALLOWED}"
@@ -570,14 +551,15 @@ def _drifts(
     found: Callable[[], Drift],
     profile: str | None,
     rules: AccountRules,
-    blind: _Blind | None,
+    blind: Refusal | None,
 ) -> Iterator[Aspect]:
     for name, word in _DRIFTS.items():
         drifted, of_acceptance = findings.drifted(word), name == ACCEPTANCE
-        if blind and profile is not None and not drifted and (blind.of_acceptance or not of_acceptance):
+        hidden = blind is not None and not (of_acceptance and blind.reason is ClusterReason.CLIENTS_GIVE_UP)
+        if blind and hidden and profile is not None and not drifted:
             yield Aspect(name, None, str(blind.reason), blind.message)
         elif drifted:
-            said = found().acceptance if of_acceptance else found().lengths
+            said = found().get(word)
             cause = "; the text is another one, or the drafter was replaced in place" if of_acceptance else ""
             yield Aspect(
                 name,

@@ -14,7 +14,6 @@ from breakeven.errors import BreakevenError
 from breakeven.planning.capacity import (
     HEADROOM,
     Capacity,
-    FleetLoad,
     capacity,
     fewest_replicas,
     recommended_replicas,
@@ -60,7 +59,7 @@ def fleet_need(
         recommended = recommended_replicas(figures.total_rps, [found.get(arm) for arm in arms if arm])
         if None in arms:
             recommended = None
-        fewest = fewest_replicas(capacities, [FleetLoad(figures.total_rps)], running.arm)
+        fewest = fewest_replicas(capacities, figures.total_rps, running.arm)
     return FleetNeed(capacities, figures, recommended, workload.scaled_by, fewest)
 
 

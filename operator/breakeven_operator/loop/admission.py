@@ -24,7 +24,7 @@ from breakeven_operator.kinds import (
     NamespacedName,
     service_of,
 )
-from breakeven_operator.outcome.action_plan import ServiceOutcome, reference
+from breakeven_operator.outcome.action_plan import ServiceOutcome
 from breakeven_operator.ports import Manifest, TrialSettings
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES, RunPhase
@@ -210,7 +210,7 @@ def kept_pods(world: Snapshot, decided: Iterable[Decided], now: datetime) -> lis
                 held[NamespacedName(namespace, labels.get(SERVICE_LABEL, ""))].append(pod)
     plans, reason = [], str(ClusterReason.POD_KEPT)
     for item in decided if held else ():
-        ref = reference(item.service)
+        ref = item.service.ref
         if words := kept_words(held.get(NamespacedName(ref.namespace, ref.name), ()), now):
             event = EmitEvent(ref, reason, words[:1024], warning=True, throttled=True)
             plans.append(ActionPlan(ref, (event,)))

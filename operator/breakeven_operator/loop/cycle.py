@@ -28,7 +28,7 @@ from breakeven_operator.loop.agenda import Agenda, Grounds, stands_s, survey
 from breakeven_operator.loop.cycle_log import CycleLog, CycleReport, NotedWriter
 from breakeven_operator.loop.run_turns import RunTurns
 from breakeven_operator.loop.service_decisions import ServiceDecisions
-from breakeven_operator.outcome.action_plan import Failed, ServiceOutcome, failed, reference
+from breakeven_operator.outcome.action_plan import Failed, ServiceOutcome, failed
 from breakeven_operator.ports import Clock, ClusterError, Manifest
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites, of_annotation, of_creation
 from breakeven_operator.resources import SpeculativeService
@@ -244,7 +244,7 @@ class Reconciler:
     async def _go_without(self, item: Decided, refused: RefusedWrite, report: CycleReport) -> Decided:
         """The decision that does without a refused write, carried out; one that cannot be written is only said."""
         if isinstance(refused.action, WriteStatus):
-            ref = reference(item.service)
+            ref = item.service.ref
             said = EmitEvent(ref, str(refused.reason), refused.sentence, warning=True, throttled=True)
             await self._writer.carry_out(ActionPlan(ref, (said,)), report)
             return item
@@ -262,14 +262,14 @@ class Reconciler:
             world.manifests[service.metadata.uid], world.cron_jobs.get(key), self._settings.trial
         )
         if upkeep:
-            await self._writer.carry_out(ActionPlan(reference(service), upkeep), report)
+            await self._writer.carry_out(ActionPlan(service.ref, upkeep), report)
 
     async def _tidy_up(self, item: Decided, report: CycleReport) -> None:
         """Writes that must come after the status: marks on profiles and runs, and the removal of old ones."""
         service, observation, in_force = item.service, item.observation, item.in_force
         namespace = service.metadata.namespace
         for action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
-            await self._writer.carry_out(ActionPlan(reference(service), (action,)), report)
+            await self._writer.carry_out(ActionPlan(service.ref, (action,)), report)
         ended = [run for run in observation.runs if run.status.ended]
         failures = self._writer.failures.about(service.metadata.uid, self._clock.now())
         if not ended or of_creation(failures, RUNS, self._clock.now()) is not None:
@@ -284,7 +284,7 @@ class Reconciler:
                     "breakeven_calibration_gpu_seconds", service, by=run.status.gpu_seconds_used
                 )
         marks = tuple(housekeeping.mark_finished(run) for run in ended)
-        await self._writer.carry_out(ActionPlan(reference(service), marks), report)
+        await self._writer.carry_out(ActionPlan(service.ref, marks), report)
         try:
             finished = await self._observer.cluster.list_all(RUNS, namespace, FINISHED_LABEL)
         except ClusterError as error:
@@ -292,7 +292,7 @@ class Reconciler:
             return
         legible = [run for run in finished if problem_of(run) is None]
         old = housekeeping.retire(service, legible, observation.profiles, in_force)
-        await self._writer.carry_out(ActionPlan(reference(service), old), report)
+        await self._writer.carry_out(ActionPlan(service.ref, old), report)
 
     # Reporting: services that failed or are invalid, lone profiles, annotated workloads.
 
@@ -434,12 +434,12 @@ def conflicted(
         rollout=None,
         history=step.history(kept.history),
     )
-    ref = reference(service)
+    ref = service.ref
     return ActionPlan(
         subject=ref,
         actions=(
             WriteStatus(ref, changed.to_json_object()),
-            *(EmitEvent(ref, str(e.reason), e.message, e.warning) for e in step.events),
+            *step.events,
         ),
         facts={"reason": str(ClusterReason.TAKEN_OVER), "managers": list(managers)},
     )

@@ -15,7 +15,7 @@ from breakeven_operator.cluster.writer import DryRun, Writer, WriteResult
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.loop.admission import Decided
 from breakeven_operator.loop.agenda import Agenda
-from breakeven_operator.outcome.action_plan import Failed, reference
+from breakeven_operator.outcome.action_plan import Failed
 from breakeven_operator.ports import Clock
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.logs import CYCLE
@@ -90,13 +90,13 @@ class CycleLog:
         try:
             return [mark()]
         except Exception:  # noqa: BLE001 - the first one was reported in full, and the other services go on
-            self.defect("marking %s failed", reference(service))
+            self.defect("marking %s failed", service.ref)
             return []
 
     def _surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
         """A defect of the operator met one service: log it in full, count it, and decide again in the next cycle."""
-        _LOG.error("deciding about %s failed", reference(service), exc_info=error)
-        report.errors.append(f"{reference(service)}: {ClusterReason.INTERNAL_ERROR}: {error!r}")
+        _LOG.error("deciding about %s failed", service.ref, exc_info=error)
+        report.errors.append(f"{service.ref}: {ClusterReason.INTERNAL_ERROR}: {error!r}")
         self._count_defect()
         self._verdicts.pop(service.metadata.uid, None)
         self._agenda.reopen(service.metadata.uid)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from breakeven_operator.actions import ActionPlan, Create, Delete
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import MANAGED_BY, SERVICES, WATCHED_LABEL, Ref, owner_reference
-from breakeven_operator.outcome.action_plan import reference
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import API_VERSION, SpeculativeService
 from breakeven_operator.resources.speculativeservice import MAX_SERVICE_NAME
@@ -95,7 +94,7 @@ def _unwanted(world: Snapshot, of_target: Mapping[Ref, Iterable[SpeculativeServi
         for service in filter(_is_made, services):
             manifest = world.manifests[service.metadata.uid]
             if _is_as_made(manifest, workload) and (by_people or not asks_to_be_watched(workload)):
-                ref = reference(service)
+                ref = service.ref
                 yield ActionPlan(ref, (Delete(ref, service.metadata.resource_version),))
 
 

@@ -45,20 +45,14 @@ _COUNTERS = ROLLED[:4]
 _PROMPTS = ROLLED[4:]
 
 
-class NamesakePod(NamedTuple):
-    """The newest of the pods that had one name after another: its revision, and when it was made (Unix time, s)."""
-
-    revision: str
-    created_s: float
-
-
 @dataclass(frozen=True, slots=True)
 class RolledPods:
     """Whose figures count in a roll, by the labels of their series.
 
     Attributes:
         started: when the roll was decided; a ReplicaSet that is brought back had pods before, in another roll.
-        namesakes: by name, if a pod leaves its name to its successor; None if names show which arm a pod runs.
+        namesakes: revision of the newest pod of each name, and when it was made (Unix time, s), if a pod leaves its name to its
+            successor; None if names show which arm a pod runs.
     """
 
     namespace: str
@@ -66,7 +60,7 @@ class RolledPods:
     from_replica_set: str
     to_replica_set: str
     started: datetime
-    namesakes: Mapping[str, NamesakePod] | None = None
+    namesakes: Mapping[str, tuple[str, float]] | None = None
 
     @classmethod
     def of(cls, rollout: Rollout, workload: Workload, model_name: str) -> RolledPods | None:
@@ -74,7 +68,7 @@ class RolledPods:
         if rollout.started_time is None or not rollout.from_replica_set or not rollout.to_replica_set:
             return None
         namesakes = {
-            pod.name: NamesakePod(pod.revision, pod.created.timestamp())
+            pod.name: (pod.revision, pod.created.timestamp())
             for pod in workload.pods
             if pod.created is not None and not pod.terminating
         }
@@ -103,21 +97,14 @@ class RolledPods:
         newest = self.namesakes.get(pod)
         if newest is None:
             return nothing, nothing
-        own = stats.get(SAMPLED, times) > newest.created_s
-        old = own if newest.revision == self.from_replica_set else nothing
-        new = own & began if newest.revision == self.to_replica_set else nothing
-        if newest.created_s > self.started.timestamp():
+        revision, created_s = newest
+        own = stats.get(SAMPLED, times) > created_s
+        old = own if revision == self.from_replica_set else nothing
+        new = own & began if revision == self.to_replica_set else nothing
+        if created_s > self.started.timestamp():
             # More than one pod may have had the name since: the old arm's pod served when the roll began.
             old = old | (_same_process(stats, began) & ~own)
         return old, new
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BothArms:
-    """The blocks of both arms' pods, over the same times."""
-
-    old: ArmBlocks
-    new: ArmBlocks
 
 
 def read_roll(samples: Iterable[Samples]) -> RollReading:
@@ -136,8 +123,8 @@ def read_roll(samples: Iterable[Samples]) -> RollReading:
     return RollReading(tuple(times_s), dict(pods))
 
 
-def both_arms(reading: RollReading, rolled: RolledPods) -> BothArms:
-    """The blocks of a roll's pods; arms without pods have none."""
+def both_arms(reading: RollReading, rolled: RolledPods) -> tuple[ArmBlocks, ArmBlocks]:
+    """The blocks of the old arm's pods and of the new arm's, over the same times; arms without pods have none."""
     old: list[FloatArray] = []
     new: list[FloatArray] = []
     count = len(reading.times_s)
@@ -149,7 +136,7 @@ def both_arms(reading: RollReading, rolled: RolledPods) -> BothArms:
             blocks = _blocks(masked(stats, part), count) if part.any() else None
             if blocks is not None:
                 arm.append(blocks)
-    return BothArms(*(_arm(blocks, count) for blocks in (old, new)))
+    return _arm(old, count), _arm(new, count)
 
 
 def grown_blocks(
@@ -165,10 +152,12 @@ def grown_blocks(
         if owner.namespace != rolled.namespace or not set(needed) <= stats.keys():
             continue
         nothing = stats[names[sure[0]]] * 0.0
+        counters = np.stack([stats.get(name, nothing) for name in names])
         parts = rolled.parts(owner.pod, reading.times_s, stats)
         for found, part in zip(arms, parts, strict=True):
-            own = masked({name: stats.get(name, nothing) for name in names}, part)
-            rows = np.stack([grown(own[name]) for name in names])
+            if not part.any():
+                continue
+            rows = grown(np.where(part, counters, np.nan))
             known = np.isfinite(rows[sure]).all(axis=0)
             found[:, known] = np.nan_to_num(found[:, known]) + np.nan_to_num(rows[:, known])
     return arms[0], arms[1]
@@ -184,14 +173,14 @@ def masked(stats: Mapping[str, FloatArray], part: BoolArray) -> dict[str, FloatA
     return {name: np.where(part, values, np.nan) for name, values in stats.items()}
 
 
-def grown(counter: FloatArray) -> FloatArray:
-    """By how much a counter grew in each block; one that fell belongs to a process that began again at 0.
+def grown(counters: FloatArray) -> FloatArray:
+    """By how much counters grew in each block, on the last axis; one that fell belongs to a process that began again at 0.
 
     A value below 0 or without end is no count: the blocks on both sides of it are unknown.
     """
-    counted = np.where((counter >= 0.0) & (counter < np.inf), counter, np.nan)
+    counted = np.where((counters >= 0.0) & (counters < np.inf), counters, np.nan)
     steps = np.diff(counted)
-    return np.where(steps < 0.0, counted[1:], steps)
+    return np.where(steps < 0.0, counted[..., 1:], steps)
 
 
 def _same_process(stats: Mapping[str, FloatArray], began: BoolArray) -> BoolArray:
@@ -223,36 +212,34 @@ def _blocks(stats: Mapping[str, FloatArray], count: int) -> FloatArray | None:
     counters = np.stack([stats[name] for name in _COUNTERS])
     waiting, sampled_s = stats[WAITING_NOW], stats[SAMPLED]
     prompts = np.stack([stats.get(name, np.full(count, np.nan)) for name in _PROMPTS])
-    known = np.isfinite(np.vstack([counters, waiting, sampled_s])).all(axis=0)
-    found = np.full((len(fields(ArmBlocks)), count), np.nan)
-    last = None
-    for index in np.flatnonzero(known):
-        if last is not None and sampled_s[index] <= sampled_s[last]:
-            continue
-        if last is not None:
-            waited_s, begun, stepped_s, generated = (counters[:, index] - counters[:, last]).tolist()
-            watched_s = float(sampled_s[index] - sampled_s[last])
-            queued = min(waiting[last], waiting[index])
-            # The first token of a request comes in no step.
-            needed = (waited_s, begun, stepped_s, generated - begun, watched_s, queued)
-            if _possible(*needed):
-                of_prompts = prompts[:, index] - prompts[:, last]
-                found[:, index] = (*needed, *np.where(of_prompts >= 0.0, of_prompts, np.nan))
-        last = index
-    return found
-
-
-def _possible(
-    waited_s: float, begun: float, stepped_s: float, tokens: float, watched_s: float, queued: float
-) -> bool:
-    most = MOST_RPS * watched_s
-    return (
-        0.0 <= begun <= most
-        and 0.0 <= waited_s <= _LONGEST_S * begun
-        and 0.0 <= tokens <= _MOST_TOKENS * most
-        and 0.0 <= stepped_s <= _LONGEST_S * max(tokens, 1.0)
-        and queued >= 0.0
+    at = np.flatnonzero(np.isfinite(np.vstack([counters, waiting, sampled_s])).all(axis=0))
+    at = at[np.diff(np.maximum.accumulate(sampled_s[at]), prepend=-np.inf) > 0.0]
+    # Counters of a page that says anything may be too large to be compared.
+    with np.errstate(over="ignore", invalid="ignore"):
+        waited_s, begun, stepped_s, generated = np.diff(counters[:, at])
+        # The first token of a request comes in no step.
+        tokens, watched_s = generated - begun, np.diff(sampled_s[at])
+        queued, of_prompts = np.minimum(waiting[at][:-1], waiting[at][1:]), np.diff(prompts[:, at])
+        most = MOST_RPS * watched_s
+        possible = (
+            ((begun >= 0.0) & (begun <= most))
+            & ((waited_s >= 0.0) & (waited_s <= _LONGEST_S * begun))
+            & ((tokens >= 0.0) & (tokens <= _MOST_TOKENS * most))
+            & ((stepped_s >= 0.0) & (stepped_s <= _LONGEST_S * np.maximum(tokens, 1.0)))
+            & (queued >= 0.0)
+        )
+    rows = (
+        waited_s,
+        begun,
+        stepped_s,
+        tokens,
+        watched_s,
+        queued,
+        *np.where(of_prompts >= 0.0, of_prompts, np.nan),
     )
+    found = np.full((len(fields(ArmBlocks)), count), np.nan)
+    found[:, at[1:][possible]] = np.stack(rows)[:, possible]
+    return found
 
 
 # How bursty the arrivals of one service are, from counters at every scrape of the last windows; or why that is unknown.

@@ -15,11 +15,11 @@ from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.case import HOLD, CycleFacts, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
-from breakeven_operator.judging.doubts import GAP_S, doubt_aspects
-from breakeven_operator.kinds import RUNS, SERVICES, Ref
+from breakeven_operator.judging.doubts import GAP_S
+from breakeven_operator.kinds import RUNS
 from breakeven_operator.observing.objectives import objectives_message
 from breakeven_operator.outcome.formatting import pays_now, with_measured
-from breakeven_operator.outcome.status_report import metrics_aspect, report
+from breakeven_operator.outcome.status_report import report
 from breakeven_operator.packed import whole
 from breakeven_operator.ports import MeanLengths
 from breakeven_operator.printable import one_line
@@ -27,8 +27,19 @@ from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
 from breakeven_operator.resources.figures import LOGGED, Renewal, status_fields
-from breakeven_operator.resources.meta import METRICS, OBJECTIVES, READY, Aspect, merge
-from breakeven_operator.step import Calibrated, Event, RolloutStep
+from breakeven_operator.resources.meta import (
+    ACCEPTANCE,
+    LENGTHS,
+    METRICS,
+    MODEL,
+    OBJECTIVES,
+    READY,
+    Aspect,
+    Condition,
+    ConditionStatus,
+    merge,
+)
+from breakeven_operator.step import Calibrated, RolloutStep
 from breakeven_operator.workloads.object_facts import parse_time
 
 
@@ -67,22 +78,17 @@ def still_wanted(
     return tuple(one for one in failures if now < one.until or wanted(one))
 
 
-def reference(service: SpeculativeService) -> Ref:
-    """The service's own address."""
-    meta = service.metadata
-    return Ref(SERVICES, meta.namespace, meta.name, meta.uid)
-
-
 def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
     """Order matters: what must survive a crash is written before what it announces."""
     service, step, old = cycle.service, cycle.step, cycle.service.status
     status = report(cycle, seen.gpu_price_per_hour)
-    ref = reference(service)
+    ref = service.ref
     written = old.decision.time if old.decision is not None else None
     document = status.to_json_object()
+    shown = whole(document)
     worth = Worth.NOW
     if step.write is None and not step.ended and not cycle.calibrated.ended:
-        worth = worth_writing(seen.written, document, written, cycle.now, seen.status_refresh_s)
+        worth = worth_writing(seen.written, shown, written, cycle.now, seen.status_refresh_s)
     actions: list[Action] = []
     if cycle.calibrated.create is not None:
         # Named after its cause: created twice it is one. The status that counts it must not come first.
@@ -92,11 +98,9 @@ def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
         actions.append(WriteStatus(ref, document, service.metadata.resource_version or None))
     if step.write is not None:
         actions.append(step.write)
-    actions.extend(
-        EmitEvent(ref, str(e.reason), e.message, e.warning, e.throttled, e.about) for e in events(cycle, old)
-    )
+    actions.extend(events(cycle, status))
     return ServiceOutcome(
-        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, document)),
+        plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, shown)),
         status=status,
         verdict=cycle.verdict,
         lengths=cycle.live.lengths if cycle.live is not None else None,
@@ -118,29 +122,53 @@ def _without_write(
     return report(replace(cycle, step=replace(step.otherwise, memory=memory)), gpu_price_per_hour)
 
 
-def events(cycle: CycleFacts, old: SpeculativeServiceStatus) -> tuple[Event, ...]:
-    """Events of changes: a change of arm, a verdict whose reason differs from the last one written, a flip of PAYS."""
+def events(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[EmitEvent, ...]:
+    """Events of changes: of the change of arm, then what else is new; no reason twice."""
     said = list(cycle.step.events)
-    verdict = cycle.verdict
-    before = old.decision.reason if old.decision is not None else None
-    if str(verdict.reason) != before and verdict.reason not in {event.reason for event in said}:
+    for one in _news(cycle, status):
+        if one.reason not in {event.reason for event in said}:
+            said.append(one)
+    return tuple(said)
+
+
+def _news(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Iterator[EmitEvent]:
+    """Whatever the last status did not say, one row after another: when, the reason word, the sentence."""
+    old, verdict, objectives = cycle.service.status, cycle.verdict, cycle.objectives
+
+    def say(
+        reason: str, message: str, *, warning: bool = False, throttled: bool = True, about: str = ""
+    ) -> EmitEvent:
+        return EmitEvent(cycle.service.ref, str(reason), message, warning, throttled, about)
+
+    known = {one.type: (str(one.status), one.reason) for one in old.conditions}
+    before = {kind: reason for kind, (_, reason) in known.items()}
+    decided = old.decision.reason if old.decision is not None else None
+    if str(verdict.reason) != decided and verdict.reason not in {one.reason for one in cycle.step.events}:
         of_cluster = isinstance(verdict.reason, ClusterReason)
         warning = verdict.action == HOLD and of_cluster and verdict.reason not in QUIET
-        said.append(Event(verdict.reason, verdict.message, warning, throttled=True, about=_about(cycle)))
-    elif (flip := _flip(cycle, old)) is not None:
-        said.append(flip)
-    for aspect in doubt_aspects(cycle):
-        condition = old.condition(aspect.type)
-        told = condition is not None and (condition.status, condition.reason) == ("False", aspect.reason)
-        if aspect.holds is False and not told and aspect.reason not in {str(event.reason) for event in said}:
-            said.append(Event(_WORDS[aspect.reason], aspect.message, warning=True))
-    for found in (_clients_give_up(cycle, old), _breach(cycle, old), _refused(cycle, old)):
-        if found is not None and found.reason not in {event.reason for event in said}:
-            said.append(found)
-    begins = ClusterReason.CALIBRATION_RUNNING
-    if cycle.calibrated.create is not None and begins not in {event.reason for event in said}:
-        said.append(Event(begins, cycle.calibrated.message))
-    return tuple(said)
+        yield say(verdict.reason, verdict.message, warning=warning, about=_about(cycle))
+    elif (flipped := _flip(cycle, old)) is not None:
+        yield say(ClusterReason.PAYS_CHANGED, flipped)
+    for now in doubts(status):
+        if known.get(now.type) != (str(now.status), now.reason):
+            yield say(now.reason, now.message, warning=True, throttled=False)
+    metrics = status.condition(METRICS)
+    gone = ClusterReason.CLIENTS_GIVE_UP
+    if metrics is not None and metrics.reason == gone != before.get(METRICS):
+        yield say(gone, metrics.message, warning=True)
+    if objectives is not None and objectives.holds is (before.get(OBJECTIVES) == Reason.SLO_VIOLATED):
+        message = objectives_message(objectives, objectives.figures)
+        yield say(objectives.reason, message, warning=not objectives.holds)
+    if cycle.refused is not None and before.get(READY) != cycle.refused.reason:
+        yield say(cycle.refused.reason, cycle.refused.sentence, warning=True)
+    if cycle.calibrated.create is not None:
+        yield say(ClusterReason.CALIBRATION_RUNNING, cycle.calibrated.message, throttled=False)
+
+
+def doubts(status: SpeculativeServiceStatus) -> tuple[Condition, ...]:
+    """What live traffic contradicts of the profile in force."""
+    found = (status.condition(one) for one in (MODEL, ACCEPTANCE, LENGTHS))
+    return tuple(one for one in found if one is not None and one.status is ConditionStatus.FALSE)
 
 
 def _about(cycle: CycleFacts) -> str:
@@ -149,7 +177,7 @@ def _about(cycle: CycleFacts) -> str:
     return rollout.id if rollout is not None else run.metadata.name if run is not None else ""
 
 
-def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
+def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> str | None:
     """Speculation pays and last did not, or the other way round; bounds that hold both answers neither make nor undo one."""
     decision, comparison = cycle.verdict.decision, cycle.verdict.against_none
     now, before = pays_now(cycle.verdict), old.memory.pays if old.memory is not None else None
@@ -158,49 +186,15 @@ def _flip(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
     if decision is None or comparison is None or now is None or before is None or now is before:
         return None
     words = {True: "Yes", False: "No"}
-    message = f"PAYS was {words[before]} and is {words[now]}: {with_measured(figures_text(decision), cycle.verdict)}"
-    return Event(ClusterReason.PAYS_CHANGED, message, throttled=True)
-
-
-def _refused(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
-    ready = old.condition(READY)
-    if cycle.refused is None or (ready is not None and ready.reason == cycle.refused.reason):
-        return None
-    return Event(cycle.refused.reason, cycle.refused.sentence, warning=True, throttled=True)
-
-
-def _clients_give_up(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
-    if cycle.live is None:
-        return None
-    aspect, before = metrics_aspect(cycle.live), old.condition(METRICS)
-    known = before is not None and before.reason == aspect.reason
-    if known or aspect.reason != ClusterReason.CLIENTS_GIVE_UP:
-        return None
-    return Event(ClusterReason.CLIENTS_GIVE_UP, aspect.message, warning=True, throttled=True)
-
-
-_WORDS = {str(reason): reason for reason in ClusterReason}
-
-
-def _breach(cycle: CycleFacts, old: SpeculativeServiceStatus) -> Event | None:
-    objectives, before = cycle.objectives, old.condition(OBJECTIVES)
-    if objectives is None or objectives.holds is None:
-        return None
-    was_missed = before is not None and before.reason == Reason.SLO_VIOLATED
-    if objectives.holds is not was_missed:
-        return None
-    message = objectives_message(objectives, objectives.figures)
-    return Event(objectives.reason, message, not objectives.holds, throttled=True)
+    return f"PAYS was {words[before]} and is {words[now]}: {with_measured(figures_text(decision), cycle.verdict)}"
 
 
 _LOGGED = tuple(row.json_path for row in status_fields(DecisionStatus) if LOGGED in row.marks(str))
 
 
-def facts(
-    cycle: CycleFacts, status: SpeculativeServiceStatus, document: Mapping[str, Any]
-) -> dict[str, object]:
-    """The canonical log line of the cycle: what was seen, decided and done; `document` is the status as JSON."""
-    decision = whole(document).get("decision", {})
+def facts(cycle: CycleFacts, status: SpeculativeServiceStatus, shown: Mapping[str, Any]) -> dict[str, object]:
+    """The canonical log line of the cycle: what was seen, decided and done; `shown` is the whole status as JSON."""
+    decision = shown.get("decision", {})
     return {
         "action": cycle.verdict.action,
         "reason": str(cycle.verdict.reason),
@@ -210,7 +204,7 @@ def facts(
         "mode": str(cycle.service.spec.update_policy.mode),
         "metrics": str(cycle.live.reason) if cycle.live is not None else None,
         "calibrated": str(cycle.calibrated.reason),
-        "doubts": [aspect.reason for aspect in doubt_aspects(cycle) if aspect.holds is False],
+        "doubts": [one.reason for one in doubts(status)],
         "objectives": str(cycle.objectives.reason) if cycle.objectives is not None else None,
         "rollout": str(status.rollout.phase) if status.rollout is not None else None,
         **{key: decision[key] for key in _LOGGED if key in decision},
@@ -366,7 +360,7 @@ def failed(
     is the JSON that was read, because serialising may be what failed. The write is refused if the service has changed since
     `resource_version`; empty, it is not.
     """
-    ref, reason = reference(service), str(ClusterReason.INTERNAL_ERROR)
+    ref, reason = service.ref, str(ClusterReason.INTERNAL_ERROR)
     facts = {"action": "Hold", "reason": reason}
     if service.status.undecided:
         return Failed(service, ActionPlan(ref, facts=facts))

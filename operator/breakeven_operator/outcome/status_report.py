@@ -94,20 +94,12 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         history=step.history(old.history),
         workings=ServiceWorkings(memory=memory, display=columns_of(cycle, current)),
     )
-    status = _with_worth(status, cycle, gpu_price_per_hour)
-    conditions = merge(old.conditions, aspects_of(cycle, status), cycle.now)
-    return status.replace(conditions=conditions)
-
-
-def _with_worth(
-    status: SpeculativeServiceStatus, cycle: CycleFacts, gpu_price_per_hour: float | None
-) -> SpeculativeServiceStatus:
-    memory = cycle.step.memory if status.memory is None else status.memory
     figures = cycle.live.figures if cycle.live is not None else None
     passed = inflight_time(status, memory.inflight_time, figures, cycle.now)
-    workings = ServiceWorkings(memory=memory.replace(inflight_time=passed), display=status.display)
-    status = status.replace(workings=workings)
-    return status.replace(savings=worth_of(status, gpu_price_per_hour))
+    memory = memory.replace(inflight_time=passed)
+    status = status.replace(workings=ServiceWorkings(memory=memory, display=status.display))
+    conditions = merge(old.conditions, aspects_of(cycle, status), cycle.now)
+    return status.replace(savings=worth_of(status, gpu_price_per_hour), conditions=conditions)
 
 
 def _decision(cycle: CycleFacts) -> DecisionStatus:
@@ -288,8 +280,8 @@ def model_status(cycle: CycleFacts, memory: MemoryStatus) -> ModelStatus | None:
         cycle.verdict.speedup,
         first_cause(entry.profile, arm, cycle.verdict, cycle.live),
         tuple(
-            PositionSurvival(position=one.position, live_accept=one.live, calibrated_accept=one.calibrated)
-            for one in positions
+            PositionSurvival(position=position, live_accept=live, calibrated_accept=calibrated)
+            for position, live, calibrated in positions
         ),
     )
     return ModelStatus(**read_figures(ModelStatus, found))

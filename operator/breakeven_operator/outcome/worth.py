@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
@@ -178,20 +177,15 @@ def time_text(known: Estimate) -> str:
     )
 
 
-class _Signed(NamedTuple):
-    size: Estimate
-    lost: bool
-
-
-def _signed(known: Estimate) -> _Signed | None:
-    """A gain or a loss; None while its bounds, or else the figure, hold 0: then nothing is said."""
+def _signed(known: Estimate) -> tuple[Estimate, bool] | None:
+    """The size of a gain or a loss, and whether it is a loss; None while its bounds, or else the figure, hold 0: then nothing is said."""
     ends = [known.value if end is None else end for end in (known.lower, known.upper)]
     if known.value is None or any(end is None or end * known.value <= 0.0 for end in ends):
         return None
     if known.value > 0.0:
-        return _Signed(known, lost=False)
+        return known, False
     turned = (None if end is None else -end for end in (known.value, known.upper, known.lower))
-    return _Signed(Estimate(*turned), lost=True)
+    return Estimate(*turned), True
 
 
 def _gains(
@@ -200,15 +194,17 @@ def _gains(
     said: list[str] = []
     roll = measured_roll(status)
     if saved is not None and roll is not None and (gain := _signed(saved)) is not None:
+        size, lost = gain
         said.append(
-            f"{time_text(gain.size)} of waiting {'lost' if gain.lost else 'saved'} against {spoken(roll.from_arm)} since the last roll, "
+            f"{time_text(size)} of waiting {'lost' if lost else 'saved'} against {spoken(roll.from_arm)} since the last roll, "
             "by its measured speedup"
         )
     if need is not None and (spared := _signed(need.gpus)) is not None:
-        a_day = spared.size.times(24.0)
+        size, lost = spared
+        a_day = size.times(24.0)
         money = f", {bounded_text(a_day.times(price))} a day at {price:g} per GPU-hour" if price else ""
         said.append(
-            f"{bounded_text(spared.size, 'GPUs')} {'more' if spared.lost else 'not'} needed "
+            f"{bounded_text(size, 'GPUs')} {'more' if lost else 'not'} needed "
             f"{'with' if need.runs else 'if it ran with'} {need.arm} at the "
             f"{'highest expected' if need.expected else 'present'} load ({column(need.fleet_rps, 'rps')} of all replicas): "
             f"{bounded_text(a_day, 'GPU-hours a day')}{money}"

@@ -102,6 +102,11 @@ class DecisionFacts:
         """The speculative arm in question against no speculation at this load."""
         return self.decision.against_none if self.decision is not None else None
 
+    @property
+    def subject(self) -> Arm | None:
+        """The speculative arm in question."""
+        return self.decision.subject if self.decision is not None else None
+
     def of(self, arm: Arm) -> ArmEvaluation | None:
         """An arm at the present load."""
         return self.decision.of(arm) if self.decision is not None else None
@@ -117,10 +122,10 @@ def _accepted_per_step(facts: DecisionFacts) -> float | None:
 
 
 def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
-    one = facts.compared
-    if one is None:
+    one, subject = facts.compared, facts.subject
+    if one is None or subject is None:
         return ()
-    found = ((one.arm, one.saturated), (NO_SPECULATION, one.against_saturated))
+    found = ((subject, one.saturated), (NO_SPECULATION, one.against_saturated))
     return tuple(arm.name for arm, saturated in found if saturated)
 
 
@@ -199,7 +204,7 @@ class DecisionStatus(StatusModel):
     compared_arm: ArmName | None = row(
         "The speculative arm that the following figures are about: the running one, else the best one.",
         IN_NOTES,
-        _read(lambda facts: facts.compared and facts.compared.arm.name),
+        _read(lambda facts: facts.compared and facts.subject and facts.subject.name),
         Renewal.AT_ONCE,
     )
     saturated_arms: tuple[ArmName, ...] = row(

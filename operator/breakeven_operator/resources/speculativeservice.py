@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from breakeven.errors import InputError
+from breakeven_operator.kinds import SERVICES, Ref
 from breakeven_operator.packed import joined, without_notes
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, Rule
 from breakeven_operator.resources.calibrationspec import Calibration
@@ -162,6 +163,11 @@ class SpeculativeService(Model):
         found = super().read({**data, "status": without_notes(status)}, where)
         _forgotten(where, problem)
         return found
+
+    @property
+    def ref(self) -> Ref:
+        """The service's own address."""
+        return Ref(SERVICES, self.metadata.namespace, self.metadata.name, self.metadata.uid)
 
     def with_candidates(self, candidates: Candidates) -> Self:
         """The same service with other candidates, such as those whose schedules were measured."""

@@ -13,7 +13,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import HistoryResult
-from breakeven_operator.step import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
+from breakeven_operator.step import NO_FAILURES, RolloutContext, RolloutStep, ended
 from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload
 
@@ -78,7 +78,7 @@ def foreign(context: RolloutContext, *, at_once: bool = False) -> RolloutStep:
         rollout=rollout.replace(target_generation=workload.generation) if rollout else None,
         memory=memory.replace(restores=memory.restores + 1),
         write=WriteAnnotation(workload.ref, memory.written_value or "null", workload.generation),
-        events=(Event(ClusterReason.RESTORED, message, warning=True),),
+        events=(context.event(ClusterReason.RESTORED, message, warning=True),),
         reason=ClusterReason.RESTORED,
         message=message,
         busy=True,
@@ -109,7 +109,7 @@ def taken_over(
         rollout=None,
         memory=context.memory.replace(taken_over_by=manager[:128], pause_seen=False),
         ended=ended(context, HistoryResult.SUPERSEDED, f"{manager} took the annotation over"),
-        events=(Event(reason, message, warning=True),),
+        events=(context.event(reason, message, warning=True),),
         reason=reason,
         message=message,
         busy=True,
@@ -155,7 +155,7 @@ def hand_back(context: RolloutContext, resume: str, *, paused: bool) -> RolloutS
             # Applying the value that stands there would only share its ownership: the next *change* must be forced.
             force_next=True,
         ),
-        events=(Event(ClusterReason.RESUMED, f"taken back from {holder}"),),
+        events=(context.event(ClusterReason.RESUMED, f"taken back from {holder}"),),
         reason=ClusterReason.RESUMED,
         message=f"taken back from {holder}; the next change takes the annotation over",
         busy=True,
@@ -171,7 +171,7 @@ def _backoff_ended(context: RolloutContext, memory: MemoryStatus) -> RolloutStep
     return RolloutStep(
         rollout=context.rollout,
         memory=memory.replace(**NO_FAILURES, barred=()),
-        events=(Event(ClusterReason.RESUMED, message),),
+        events=(context.event(ClusterReason.RESUMED, message),),
         reason=ClusterReason.RESUMED,
         message=message,
     )

@@ -18,7 +18,7 @@ from breakeven_operator.resources.calibrationspec import AnswerCheck
 from breakeven_operator.resources.memorystatus import BarredArm, MemoryStatus, Suspicion
 from breakeven_operator.resources.targetstatus import Rollout
 from breakeven_operator.rolls.roll_failures import FailureFinding, find_later
-from breakeven_operator.step import Event, ProfileEntry, RolloutContext, RolloutStep
+from breakeven_operator.step import ProfileEntry, RolloutContext, RolloutStep
 from breakeven_operator.workloads.running_arm import RunningArm, same_value
 from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
@@ -155,7 +155,7 @@ def _outlived(workload: Workload, arm: str, profiles: Sequence[ProfileEntry]) ->
     identity, engine = workload.identity, workload.engine
     if identity is None or engine is None:
         return None
-    known = [one for one in profiles if arm in one.arms and arm not in {failed.arm for failed in one.failed}]
+    known = [one for one in profiles if arm in one.arms and arm not in one.failed]
     models = {one.model for one in known}
     measured = [one for one in known if one.fingerprint == identity.fingerprint]
     if known and not measured and not models & {None, identity.model}:
@@ -189,7 +189,7 @@ def acquit(step: RolloutStep, context: RolloutContext, later: LaterReading | Non
     if found is None or not found.fails(last_look=False):
         return step
     message = f"requests fail without {before.arm} too, which were answered before it was entered; it may be entered again"
-    event = Event(ClusterReason.ARM_ACQUITTED, message)
+    event = context.event(ClusterReason.ARM_ACQUITTED, message)
     memory = step.memory.replace(barred=kept, requests_before=None)
     return replace(step, memory=memory, events=(*step.events, event))
 

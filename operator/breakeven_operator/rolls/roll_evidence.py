@@ -61,26 +61,37 @@ class RollEvidence:
 
 
 class RollFinding(NamedTuple):
-    """A measured speedup beside what was promised for its load."""
+    """A measured speedup beside what was promised for its load, and the word about the roll that follows.
+
+    Attributes:
+        bounds: of the speedup; those that the word rests on.
+        result, reason: the word; None if it was not asked for.
+        remark: what is said beside the figures.
+    """
 
     measured: MeasuredSpeedup
     promise: Estimate
+    bounds: SpeedupBounds
+    result: HistoryResult | None = None
+    reason: ClusterReason | None = None
+    remark: str = ""
 
-    def said(self, bounds: SpeedupBounds) -> str:
-        """Both in words."""
+    @property
+    def said(self) -> str:
+        """Both figures in words."""
         one = self.measured
         return (
-            f"measured {ratio_text(Estimate(one.speedup, *bounds))} against promised {ratio_text(self.promise)} at "
+            f"measured {ratio_text(Estimate(one.speedup, *self.bounds))} against promised {ratio_text(self.promise)} at "
             f"{figure(one.rps)} rps per replica, from {counted(round(one.requests), 'request')} {_HOW[one.witness]}"
         )
 
-    def kept_in(self, rollout: Rollout, bounds: SpeedupBounds) -> Rollout:
+    def kept_in(self, rollout: Rollout) -> Rollout:
         """The change with promise and measurement, for the history."""
         one, promise = self.measured, self.promise
         return rollout.replace(
             **bounded("predicted_speedup", promise),
             load_rps=one.rps,
-            **bounded("measured_speedup", Estimate(one.speedup, *bounds)),
+            **bounded("measured_speedup", Estimate(one.speedup, *self.bounds)),
             measured_requests=round(one.requests),
             witness=one.witness,
         )
@@ -89,7 +100,7 @@ class RollFinding(NamedTuple):
 def so_far(rollout: Rollout, evidence: RollEvidence) -> Rollout:
     """The change with what was measured of it until now, for one that ends before its last word."""
     found = find_speedup(rollout, evidence)
-    return rollout if isinstance(found, str) else found.kept_in(rollout, found.measured.bounds(CONFIDENCE))
+    return rollout if isinstance(found, str) else found.kept_in(rollout)
 
 
 def find_speedup(rollout: Rollout, evidence: RollEvidence) -> RollFinding | str:
@@ -108,15 +119,13 @@ def find_speedup(rollout: Rollout, evidence: RollEvidence) -> RollFinding | str:
     old, new = arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
     if profile is None or old is None or new is None:
         return "the profile in force does not hold both arms"
-    pods = both_arms(reading, rolled)
     try:
         curves = [profile.curve(arm, evidence.conditions) for arm in (old, new)]
-        result = experiment(pods.old, pods.new, *map(_law, curves))
+        result = experiment(*both_arms(reading, rolled), *map(_law, curves))
         if result.found is None:
             return _why_nothing(result, old, new)
-        return RollFinding(
-            result.found, _promise(rollout, curves[0], curves[1], result.found.rps, profile.confidence)
-        )
+        promise = _promise(rollout, curves[0], curves[1], result.found.rps, profile.confidence)
+        return RollFinding(result.found, promise, result.found.bounds(CONFIDENCE))
     except BreakevenError as error:
         return str(error)
 
@@ -139,21 +148,15 @@ def _promise(rollout: Rollout, old: Curve, new: Curve, rps: float, confidence: f
     The decision's own figure includes the live acceptance of both arms. The laws move this figure to the measured rate;
     without a figure the laws alone promise.
     """
-
-    def compared(at_rps: float) -> Estimate:
-        found = speedups_at_rps(new, old, np.array([at_rps]), confidence)
-        speedup, lower, upper = (float(end[0]) for end in found)
-        if not 0.0 < speedup < math.inf:
-            return Estimate()
-        return Estimate(speedup, *(None if math.isnan(end) else end for end in (lower, upper)))
-
-    now = compared(rps)
-    if now.value is None:
+    speedup, lower, upper = (float(end[0]) for end in speedups_at_rps(new, old, np.array([rps]), confidence))
+    if not 0.0 < speedup < math.inf:
         return Estimate(1.0)
-    decided = compared(rollout.load_rps) if rollout.load_rps is not None else Estimate()
-    if rollout.predicted_speedup is None or decided.value is None:
+    now = Estimate(speedup, *(None if math.isnan(end) else end for end in (lower, upper)))
+    if rollout.load_rps is None or rollout.predicted_speedup is None:
         return now
-    return now.times(rollout.predicted_speedup / decided.value)
+    # NaN if either arm is saturated there.
+    decided = old.at_rps(rollout.load_rps) / new.at_rps(rollout.load_rps)
+    return now.times(rollout.predicted_speedup / decided) if 0.0 < decided < math.inf else now
 
 
 def _law(curve: Curve) -> LatencyAt:
@@ -178,44 +181,41 @@ _NO_LOSS = 0.05
 _MATTERS = 0.02
 
 
-class Outcome(NamedTuple):
-    """How a roll has ended, what is said beside the figures, and the bounds that it rests on."""
-
-    result: HistoryResult
-    reason: ClusterReason
-    bounds: SpeedupBounds
-    remark: str = ""
-
-
-def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> Outcome | None:
+def outcome(measured: MeasuredSpeedup, promise: Estimate, windows: float) -> RollFinding | None:
     """The word, or None while it is too early for one.
 
     A loss that is sure by bounds that hold at all looks together is said at any time. Everything else is said once, when
     three windows have passed since the roll finished. Bounds that hold a gain and a loss are waited for: after six
     windows they are said to prove nothing. `windows` is below 0 before all pods run the new arm.
     """
+
+    def ended(
+        result: HistoryResult, reason: ClusterReason, bounds: SpeedupBounds, remark: str = ""
+    ) -> RollFinding:
+        return RollFinding(measured, promise, bounds, result, reason, remark)
+
     bar = _bar(promise)
     at_any_look = measured.always_valid(_CONFIDENCE_OF_ALL_LOOKS)
     if at_any_look.upper < bar:
-        return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, at_any_look)
+        return ended(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, at_any_look)
     if windows < JUDGED_WINDOWS:
         return None
     bounds = measured.bounds(CONFIDENCE)
     if bounds.lower > 1.0:
         if promise.lower is not None and bounds.upper < promise.lower:
             remark = "; it gains, and significantly less than was promised"
-            return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds, remark)
-        return Outcome(HistoryResult.CONFIRMED, ClusterReason.ROLL_CONFIRMED, bounds)
+            return ended(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds, remark)
+        return ended(HistoryResult.CONFIRMED, ClusterReason.ROLL_CONFIRMED, bounds)
     if bounds.upper < bar:
-        return Outcome(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, bounds)
+        return ended(HistoryResult.DISPROVED, ClusterReason.ROLL_DISPROVED, bounds)
     if bounds.upper < 1.0:
         remark = "; no gain was promised at this load, and the loads for which one was promised have not come"
-        return Outcome(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNPROVEN, bounds, remark)
+        return ended(HistoryResult.UNMEASURED, ClusterReason.ROLL_UNPROVEN, bounds, remark)
     if bounds.lower >= 1.0 - _NO_LOSS:
-        return Outcome(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)
+        return ended(HistoryResult.NOT_WORSE, ClusterReason.ROLL_NOT_WORSE, bounds)
     if windows < GIVE_UP_WINDOWS:
         return None
-    return Outcome(HistoryResult.UNPROVEN, ClusterReason.ROLL_UNPROVEN, bounds, _still_cold(measured))
+    return ended(HistoryResult.UNPROVEN, ClusterReason.ROLL_UNPROVEN, bounds, _still_cold(measured))
 
 
 def _bar(promise: Estimate) -> float:

@@ -17,13 +17,13 @@ from datetime import datetime, timedelta
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven.phrases import change_text, counted, figure, fixed, ratio_text, spoken
-from breakeven_operator.actions import WriteAnnotation
+from breakeven_operator.actions import EmitEvent, WriteAnnotation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.targetstatus import HistoryResult, Rollout, RolloutPhase
 from breakeven_operator.rolls.annotation_owner import MOST_RESTORES, check_ownership, foreign
-from breakeven_operator.step import NO_FAILURES, Event, RolloutContext, RolloutStep, ended
+from breakeven_operator.step import NO_FAILURES, RolloutContext, RolloutStep, ended
 from breakeven_operator.workloads.object_facts import Patience, Trouble
 from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.workload import Workload
@@ -75,10 +75,10 @@ class ArmChange:
         return text if self.load_rps is None else f"{text} at {figure(self.load_rps)} rps per replica"
 
 
-def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
+def begin(context: RolloutContext, change: ArmChange) -> RolloutStep:
     """Start a change of arm while nothing is under way but, at most, the confirmation of an earlier one."""
     now, workload = context.now, context.workload
-    seed = f"{uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{change.value}"
+    seed = f"{context.service.uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{change.value}"
     rollout = Rollout(
         id=hashlib.sha256(seed.encode()).hexdigest()[:8],
         from_arm=change.from_arm.name,
@@ -115,7 +115,7 @@ def begin(context: RolloutContext, change: ArmChange, uid: str) -> RolloutStep:
             workload.generation,
             force=context.memory.force_next,
         ),
-        events=(Event(ClusterReason.ROLL_STARTED, message),),
+        events=(context.event(ClusterReason.ROLL_STARTED, message),),
         reason=ClusterReason.ROLL_STARTED,
         message=message,
         busy=True,
@@ -190,7 +190,7 @@ def undo(context: RolloutContext, rollout: Rollout, reason: ClusterReason, why: 
             running_arm=rollout.from_arm,
         ),
         write=WriteAnnotation(context.workload.ref, value, context.workload.generation),
-        events=(Event(ClusterReason.ROLL_UNDONE, message, warning=True),),
+        events=(context.event(ClusterReason.ROLL_UNDONE, message, warning=True),),
         reason=reason,
         message=message,
         busy=True,
@@ -206,7 +206,7 @@ def end(context: RolloutContext, result: HistoryResult, reason: ClusterReason, m
         rollout=None,
         memory=memory,
         ended=ended(context, result, message),
-        events=(Event(reason, message, warning=result is HistoryResult.DISPROVED),),
+        events=(context.event(reason, message, warning=result is HistoryResult.DISPROVED),),
     )
 
 
@@ -274,7 +274,7 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
                 unschedulable_since_time=None,
             ),
             memory=context.memory.replace(last_switch_time=now),
-            events=(Event(ClusterReason.ROLL_FINISHED, message, warning=bool(workload.lost)),),
+            events=(context.event(ClusterReason.ROLL_FINISHED, message, warning=bool(workload.lost)),),
             reason=ClusterReason.ROLL_FINISHED,
             message=message,
         )
@@ -348,7 +348,7 @@ def _aborted(context: RolloutContext, rollout: Rollout, how: str) -> RolloutStep
         rollout=None,
         memory=context.memory.replace(last_switch_time=context.now),
         ended=ended(context, HistoryResult.SUPERSEDED, message),
-        events=(Event(ClusterReason.ROLL_ABORTED, message, warning=True),),
+        events=(context.event(ClusterReason.ROLL_ABORTED, message, warning=True),),
         reason=ClusterReason.ROLL_ABORTED,
         message=message,
         busy=True,
@@ -383,7 +383,7 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
     if context.outlived is not None:
         # Until this is over nothing else is decided, and it may never come up.
         message = f"{rollout.change} was undone ({rollout.reason}) to what is left again: {context.outlived}"
-        return _undone(context, Event(ClusterReason.FINGERPRINT_CHANGED, message, warning=True))
+        return _undone(context, context.event(ClusterReason.FINGERPRINT_CHANGED, message, warning=True))
     late = _past(rollout.deadline_time, context.now)
     if workload.settled or (late and workload.rolled_out):
         now = "runs again" if workload.desired else "is asked for again, and no pod runs"
@@ -392,7 +392,7 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             + _meaning(rollout.reason)
             + workload.lost_words
         )
-        return _undone(context, Event(ClusterReason.ROLLED_BACK, message))
+        return _undone(context, context.event(ClusterReason.ROLLED_BACK, message))
     said = f"; {workload.trouble.message}" if workload.trouble is not None else ""
     blocked = workload.blocked_words(in_vain=rollout.reason == ClusterReason.ROLL_DEADLINE_EXCEEDED)
     state = f"{workload.progress}{said}{workload.lost_words}{blocked}"
@@ -402,14 +402,14 @@ def _undoing(context: RolloutContext, rollout: Rollout) -> RolloutStep:
             f"{rollout.change} was undone ({rollout.reason}): the annotation asks for {spoken(rollout.from_arm)} "
             f"again, and at the deadline {state}"
         )
-        return _undone(context, Event(ClusterReason.ROLL_DEADLINE_EXCEEDED, message, warning=True))
+        return _undone(context, context.event(ClusterReason.ROLL_DEADLINE_EXCEEDED, message, warning=True))
     reason, message = ClusterReason.ROLLING, f"going back to {spoken(rollout.from_arm)}: {state}"
     if blocked:
         reason = ClusterReason.UNDO_BLOCKED
     return RolloutStep(rollout, context.memory, reason=reason, message=message, busy=True)
 
 
-def _undone(context: RolloutContext, event: Event) -> RolloutStep:
+def _undone(context: RolloutContext, event: EmitEvent) -> RolloutStep:
     return RolloutStep(
         rollout=None,
         memory=context.memory.replace(last_switch_time=context.now),

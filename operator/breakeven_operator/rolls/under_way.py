@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION
-from breakeven.planning.roll_experiment import SpeedupBounds
 from breakeven.reasons import Reason
 from breakeven_operator.case import ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -30,7 +29,7 @@ from breakeven_operator.rolls.roll_evidence import (
 )
 from breakeven_operator.rolls.roll_failures import FailureFinding, find_answers, find_failures
 from breakeven_operator.rolls.rollout import end, forget_target, undo, watch
-from breakeven_operator.step import Event, ProfileEntry, RolloutContext, RolloutStep, windows_since
+from breakeven_operator.step import ProfileEntry, RolloutContext, RolloutStep, windows_since
 from breakeven_operator.workloads.target import Refusal
 
 
@@ -111,24 +110,24 @@ def _last_word(
         step = end(context, HistoryResult.UNMEASURED, ClusterReason.ROLL_UNPROVEN, message)
         return with_requests(step, rollout, failing)
     word = outcome(found.measured, found.promise, windows)
-    if word is None:
+    if word is None or word.result is None or word.reason is None:
         return None
     remark = f"{word.remark}{remark}"
     if word.result is HistoryResult.DISPROVED:
         kept = why_kept(context, rollout)
         if kept is None:
-            return undo_disproved(context, rollout, found, word.bounds, evidence.entry)
+            return undo_disproved(context, rollout, word, evidence.entry)
         if windows < JUDGED_WINDOWS:
             return None
         remark = f"{kept}{remark}"
-    message = f"{rollout.change}: {found.said(word.bounds)}{remark}"
+    message = f"{rollout.change}: {word.said}{remark}"
     answers = find_answers(evidence.failures, evidence.rolled(rollout))
-    measured = replace(context, rollout=found.kept_in(rollout, word.bounds))
+    measured = replace(context, rollout=word.kept_in(rollout))
     step = end(measured, word.result, word.reason, f"{message}{f'; {answers.said}' if answers else ''}")
     step = with_requests(step, rollout, failing)
     if answers is None or not answers.differing:
         return step
-    event = Event(Reason.ANSWERS_DIFFER, answers.said, warning=True)
+    event = context.event(Reason.ANSWERS_DIFFER, answers.said, warning=True)
     return replace(step, events=(*step.events, event))
 
 
@@ -165,12 +164,11 @@ def undo_disproved(
     context: RolloutContext,
     rollout: Rollout,
     found: RollFinding,
-    bounds: SpeedupBounds,
     entry: ProfileEntry | None,
 ) -> RolloutStep:
     """Undo the roll, suspect the profile that asked for it, and stop after three in a row."""
-    said = found.said(bounds)
-    step = undo(context, found.kept_in(rollout, bounds), ClusterReason.ROLL_DISPROVED, said)
+    said = found.said
+    step = undo(context, found.kept_in(rollout), ClusterReason.ROLL_DISPROVED, said)
     if step.write is None or entry is None:
         return step
     memory = step.memory
@@ -179,7 +177,7 @@ def undo_disproved(
     why = f"{rollout.change}: {said}"
     memory = suspected(memory, entry.name, ClusterReason.ROLL_DISPROVED, why, context.now)
     stop = rolls_stopped(memory, entry.name)
-    events = () if stop is None else (Event(stop.reason, stop.message, warning=True),)
+    events = () if stop is None else (context.event(stop.reason, stop.message, warning=True),)
     return replace(step, memory=memory, events=(*step.events, *events))
 
 

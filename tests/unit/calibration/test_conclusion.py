@@ -154,7 +154,7 @@ def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting
         manifest | {"metadata": manifest["metadata"] | {"uid": "p", "creationTimestamp": None}}
     )
     assert entry.arms == {"none", "eagle/2", "eagle/7"}
-    assert entry.failed == (("eagle/7", "EngineOutOfMemory"),)
+    assert entry.failed == {"eagle/7": "EngineOutOfMemory"}
 
 
 @pytest.mark.parametrize("lost", ["no speculation", "speculation"])

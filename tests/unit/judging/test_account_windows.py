@@ -19,7 +19,6 @@ from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import (
     AccountRules,
-    Drift,
     of_arm,
     present_drift,
     recent,
@@ -284,6 +283,10 @@ def drifted(arm, reason=ClusterReason.METRICS_AVAILABLE):
 
 
 def test_drift_is_told_of_usable_figures_and_of_an_arm_that_is_no_candidate_too():
-    assert drifted(EAGLE).acceptance == "1.50 tokens per step where 2.80 were calibrated"
-    assert drifted(LONGER).acceptance == "1.50 tokens per step where 3.00 were calibrated"
-    assert drifted(EAGLE, ClusterReason.TOO_FEW_REQUESTS) == Drift()
+    assert (
+        drifted(EAGLE)[ClusterReason.ACCEPTANCE_DRIFTED] == "1.50 tokens per step where 2.80 were calibrated"
+    )
+    assert (
+        drifted(LONGER)[ClusterReason.ACCEPTANCE_DRIFTED] == "1.50 tokens per step where 3.00 were calibrated"
+    )
+    assert drifted(EAGLE, ClusterReason.TOO_FEW_REQUESTS) == {}

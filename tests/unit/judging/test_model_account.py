@@ -21,7 +21,6 @@ from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import (
     AccountRules,
-    Drift,
     aspects,
     doubt_of,
     drift,
@@ -166,10 +165,10 @@ def test_an_account_of_another_profile_or_of_yesterday_says_nothing():
 
 def test_conditions_say_unknown_before_they_say_anything():
     for kept in (MemoryStatus(), memory(1.4, 1.4)):
-        said = aspects(kept, "chat-p1", Drift, RULES, NOW)
+        said = aspects(kept, "chat-p1", dict, RULES, NOW)
         assert said[0].holds is None
         assert said[0].reason == "ModelUntested"
-    agrees = aspects(memory(*[1.02] * 6), "chat-p1", Drift, RULES, NOW)
+    agrees = aspects(memory(*[1.02] * 6), "chat-p1", dict, RULES, NOW)
     assert [(one.holds, one.reason) for one in agrees] == [
         (True, "ModelAgrees"),
         (True, "ModelAgrees"),
@@ -179,7 +178,7 @@ def test_conditions_say_unknown_before_they_say_anything():
 
 def test_a_suspicion_is_the_condition_whatever_raised_it():
     kept = suspected(MemoryStatus(), "chat-p1", ClusterReason.ROLL_DISPROVED, "0.8x measured", NOW)
-    said = aspects(kept, "chat-p1", Drift, RULES, NOW)[0]
+    said = aspects(kept, "chat-p1", dict, RULES, NOW)[0]
     assert (said.holds, said.reason) == (False, "RollDisproved")
     assert "0.8x measured" in said.message
     assert "no speculation, and arms whose own latency" in said.message
@@ -204,7 +203,13 @@ def test_drift_is_said_when_every_window_for_long_showed_it():
 
 def test_each_condition_says_what_of_the_text_is_another():
     kept = memory(*[1.0] * 6, drifted=("AcceptanceDrifted", "LengthsDrifted"))
-    _, acceptance, lengths = aspects(kept, "chat-p1", lambda: Drift("fewer", "longer"), RULES, NOW)
+    _, acceptance, lengths = aspects(
+        kept,
+        "chat-p1",
+        lambda: {ClusterReason.ACCEPTANCE_DRIFTED: "fewer", ClusterReason.LENGTHS_DRIFTED: "longer"},
+        RULES,
+        NOW,
+    )
     assert (acceptance.reason, lengths.reason) == ("AcceptanceDrifted", "LengthsDrifted")
     assert acceptance.message.startswith(
         "fewer, for 30 minutes; the text is another one, or the drafter was replaced in place; chat-p1 predicts"
@@ -269,12 +274,12 @@ def load(**fields: float) -> Load:
 )
 def test_acceptance_has_drifted_where_e_or_a_position_is_surely_another(e, accepted, said):
     seen = (LiveAcceptance(EAGLE, e, accepted),)
-    assert drift(measured(), EAGLE, seen, load()).acceptance == said
+    assert drift(measured(), EAGLE, seen, load()).get(ClusterReason.ACCEPTANCE_DRIFTED, "") == said
 
 
 def test_scatter_between_windows_is_no_drift():
     unsteady = (LiveAcceptance(EAGLE, 2.3, (), variance=1.0),)
-    assert drift(measured(), EAGLE, unsteady, load()).acceptance == ""
+    assert drift(measured(), EAGLE, unsteady, load()).get(ClusterReason.ACCEPTANCE_DRIFTED, "") == ""
 
 
 def of_law(arm: Arm, live: LiveAcceptance, schedule: str | None = None) -> str:
@@ -282,7 +287,7 @@ def of_law(arm: Arm, live: LiveAcceptance, schedule: str | None = None) -> str:
     model = law_model({arm: ArmLaw(0.5, 0.08, 1.3)})
     (fit,) = model.arms
     fit = replace(fit, acceptance=replace(fit.acceptance, survival=(0.4, 0.1, 0.03)), schedule=schedule)
-    return drift(replace(model, arms=(fit,)), arm, (live,), load()).acceptance
+    return drift(replace(model, arms=(fit,)), arm, (live,), load()).get(ClusterReason.ACCEPTANCE_DRIFTED, "")
 
 
 def test_a_few_accepted_tokens_scatter_more_than_tokens_per_step_do():
@@ -301,11 +306,13 @@ def test_what_a_schedule_accepts_follows_the_load_and_is_no_drift():
 
 
 def test_lengths_have_drifted_where_the_conversion_is_an_extrapolation():
-    assert drift(measured(), EAGLE, (), load()).lengths == ""
-    assert drift(measured(), EAGLE, (), load(prompt_tokens=230.0)).lengths == ""
-    assert drift(measured(), EAGLE, (), load(prompt_tokens=9000.0)).lengths == (
-        "prompts of 9000 tokens where 200 were calibrated"
+    assert drift(measured(), EAGLE, (), load()).get(ClusterReason.LENGTHS_DRIFTED, "") == ""
+    assert (
+        drift(measured(), EAGLE, (), load(prompt_tokens=230.0)).get(ClusterReason.LENGTHS_DRIFTED, "") == ""
     )
+    assert drift(measured(), EAGLE, (), load(prompt_tokens=9000.0)).get(
+        ClusterReason.LENGTHS_DRIFTED, ""
+    ) == ("prompts of 9000 tokens where 200 were calibrated")
 
 
 def test_survival_stands_beside_the_calibrated_one_by_position():

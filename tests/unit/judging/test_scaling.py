@@ -27,6 +27,7 @@ from breakeven_operator.step import RolloutContext
 from breakeven_operator.workloads.known import DEPLOYMENT as KIND
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
+from fakes.cases import CHAT
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -70,7 +71,14 @@ def need(
     assert target.engine is not None
     batch = engine_limits(target.engine.words, None, ()).running
     context = RolloutContext(
-        PRODUCTION, target, memory or MemoryStatus(), None, may_write=True, startup_s=None, now=NOW
+        PRODUCTION,
+        target,
+        memory or MemoryStatus(),
+        None,
+        may_write=True,
+        startup_s=None,
+        now=NOW,
+        service=CHAT,
     )
     return fleet_need(spec, profile, context, running, live, batch)
 

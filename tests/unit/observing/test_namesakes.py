@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from breakeven_operator.observing.fleet_query import SAMPLED
-from breakeven_operator.observing.roll_metrics import NamesakePod, RolledPods
+from breakeven_operator.observing.roll_metrics import RolledPods
 
 NAN = math.nan
 # Ten samples a minute apart; the roll begins between the fourth and the fifth.
@@ -19,10 +19,10 @@ STARTED_S = 200.0
 
 
 def shared(
-    counter: Sequence[float], newest: NamesakePod | None, *, sampled: Sequence[float] = TIMES_S
+    counter: Sequence[float], newest: tuple[str, float] | None, *, sampled: Sequence[float] = TIMES_S
 ) -> str:
     """For each sample: o of the old arm, n of the new one, - of neither."""
-    pods: Mapping[str, NamesakePod] = {"chat-0": newest} if newest is not None else {}
+    pods: Mapping[str, tuple[str, float]] = {"chat-0": newest} if newest is not None else {}
     rolled = RolledPods("llm", "chat", "old", "new", datetime.fromtimestamp(STARTED_S, UTC), pods)
     stats = {"generated": np.array(counter), SAMPLED: np.array(sampled)}
     old, new = rolled.parts("chat-0", TIMES_S, stats)
@@ -34,25 +34,25 @@ def shared(
     ("counter", "newest", "expected"),
     [
         # Replaced once.
-        ((10, 20, 30, 40, 50, NAN, 5, 10, 15, 20), NamesakePod("new", 320.0), "ooooo-nnnn"),
+        ((10, 20, 30, 40, 50, NAN, 5, 10, 15, 20), ("new", 320.0), "ooooo-nnnn"),
         # Replaced by another pod of the new arm, which was evicted: nobody knows any more when the first one came.
-        ((10, 20, 30, 40, 50, 5, 10, NAN, 5, 10), NamesakePod("new", 430.0), "ooooo---nn"),
+        ((10, 20, 30, 40, 50, 5, 10, NAN, 5, 10), ("new", 430.0), "ooooo---nn"),
         # The old arm's own pod was evicted and came back, and was not replaced since.
-        ((10, 20, 30, 40, 50, NAN, 5, 10, 15, 20), NamesakePod("old", 320.0), "ooooo-oooo"),
+        ((10, 20, 30, 40, 50, NAN, 5, 10, 15, 20), ("old", 320.0), "ooooo-oooo"),
         # Not replaced yet; the pod before it in the window may have been of any arm.
-        ((70, 80, 10, 20, 30, 40, 50, 60, 70, 80), NamesakePod("old", 100.0), "--oooooooo"),
+        ((70, 80, 10, 20, 30, 40, 50, 60, 70, 80), ("old", 100.0), "--oooooooo"),
         # A container that began again before the roll: what served when the roll began counts.
-        ((70, 80, 10, 20, 30, NAN, 5, 10, 15, 20), NamesakePod("new", 320.0), "--ooo-nnnn"),
+        ((70, 80, 10, 20, 30, NAN, 5, 10, 15, 20), ("new", 320.0), "--ooo-nnnn"),
         # Gone, and not made again yet.
         ((10, 20, 30, 40, 50, NAN, NAN, NAN, NAN, NAN), None, "----------"),
         # It served nobody before the roll.
-        ((NAN, NAN, NAN, NAN, NAN, NAN, 5, 10, 15, 20), NamesakePod("new", 320.0), "------nnnn"),
+        ((NAN, NAN, NAN, NAN, NAN, NAN, 5, 10, 15, 20), ("new", 320.0), "------nnnn"),
         # A pod of a third template.
-        ((10, 20, 30, 40, 50, NAN, 5, 10, 15, 20), NamesakePod("third", 320.0), "ooooo-----"),
+        ((10, 20, 30, 40, 50, NAN, 5, 10, 15, 20), ("third", 320.0), "ooooo-----"),
     ],
 )
 def test_a_sample_is_of_the_arm_whose_pod_had_the_name_then(
-    counter: Sequence[float], newest: NamesakePod | None, expected: str
+    counter: Sequence[float], newest: tuple[str, float] | None, expected: str
 ) -> None:
     assert shared(counter, newest) == expected
 
@@ -61,7 +61,7 @@ def test_a_sample_that_is_shown_again_after_the_pod_is_gone_is_still_its_own() -
     """Without a marker of its end Prometheus shows the last sample of a series for five minutes."""
     counter = (10, 20, 30, 40, 50, 50, 50, 5, 10, 15)
     sampled = (*TIMES_S[:5], TIMES_S[4], TIMES_S[4], *TIMES_S[7:])
-    assert shared(counter, NamesakePod("new", 250.0), sampled=sampled) == "ooooooonnn"
+    assert shared(counter, ("new", 250.0), sampled=sampled) == "ooooooonnn"
 
 
 def test_names_alone_tell_pods_apart_that_have_names_of_their_own() -> None:

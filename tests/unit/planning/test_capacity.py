@@ -15,7 +15,6 @@ from breakeven.planning.capacity import (
     HEADROOM,
     Capacity,
     CapacityLimit,
-    FleetLoad,
     capacity,
     fewest_replicas,
     recommended_replicas,
@@ -179,7 +178,7 @@ def test_a_whole_number_of_replicas_is_not_rounded_up_by_an_error_of_the_last_di
 def test_a_fleet_that_scales_runs_the_arm_that_needs_fewer_replicas_not_the_faster_one() -> None:
     """At any one load eagle/3 may well be faster; at the objective its capacity is lower."""
     slow_and_strong, fast = carried(6.0, 5.8, 6.2, NO_SPECULATION), carried(4.0, 3.9, 4.1)
-    found = fewest_replicas([slow_and_strong, fast], [FleetLoad(40.0)], EAGLE)
+    found = fewest_replicas([slow_and_strong, fast], 40.0, EAGLE)
     assert found is not None
     assert found.arm == NO_SPECULATION
     assert [need.arm for need in found.needs] == [NO_SPECULATION, EAGLE]
@@ -191,31 +190,24 @@ def test_a_fleet_that_scales_runs_the_arm_that_needs_fewer_replicas_not_the_fast
 
 def test_an_arm_whose_need_is_not_surely_less_does_not_replace_the_running_one() -> None:
     doubtful = [carried(6.0, 4.0, 8.0, NO_SPECULATION), carried(5.0, 4.5, 5.5)]
-    found = fewest_replicas(doubtful, [FleetLoad(40.0)], EAGLE)
+    found = fewest_replicas(doubtful, 40.0, EAGLE)
     assert found is not None
     assert found.arm == EAGLE
     assert found.sentence.endswith("no other arm surely needs fewer")
     open_below = [carried(9.0, None, None, NO_SPECULATION), carried(5.0, 4.5, 5.5)]
-    assert fewest_replicas(open_below, [FleetLoad(40.0)], EAGLE).arm == EAGLE
+    assert fewest_replicas(open_below, 40.0, EAGLE).arm == EAGLE
 
 
 def test_an_open_bound_of_the_capacity_leaves_one_replica_at_least_and_no_number_at_most() -> None:
-    found = fewest_replicas([carried(5.0, None, None)], [FleetLoad(40.0)], EAGLE)
+    found = fewest_replicas([carried(5.0, None, None)], 40.0, EAGLE)
     assert found is not None
-    assert (found.needs[0].fewest, found.needs[0].most) == (1.0, None)
-
-
-def test_needs_are_means_over_the_expected_loads() -> None:
-    loads = [FleetLoad(10.0, 0.75), FleetLoad(50.0, 0.25)]
-    found = fewest_replicas([carried(6.0, 6.0, 6.0)], loads, EAGLE)
-    assert found is not None
-    assert (found.needs[0].replicas, found.needs[0].rps) == (0.75 * 2 + 0.25 * 10, 20.0)
+    assert (found.needs[0].fewest, found.needs[0].most) == (1, None)
 
 
 def test_a_small_fleet_gains_nothing_from_an_arm_that_carries_more() -> None:
     one_each = [carried(6.0, 5.9, 6.1, NO_SPECULATION), carried(4.0, 3.9, 4.1)]
-    assert fewest_replicas(one_each, [FleetLoad(2.0)], EAGLE).arm == EAGLE
+    assert fewest_replicas(one_each, 2.0, EAGLE).arm == EAGLE
 
 
 def test_nothing_is_said_where_the_running_arm_s_need_is_not_known() -> None:
-    assert fewest_replicas([carried(6.0, 5.8, 6.2, NO_SPECULATION), None], [FleetLoad(4.0)], EAGLE) is None
+    assert fewest_replicas([carried(6.0, 5.8, 6.2, NO_SPECULATION), None], 4.0, EAGLE) is None

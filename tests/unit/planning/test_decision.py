@@ -369,7 +369,7 @@ def test_what_live_latency_shows_corrects_the_break_even_that_is_named():
 
 def fewest(best, **replicas):
     needs = tuple(
-        ReplicasNeeded(arm, n, n, n, 20.0)
+        ReplicasNeeded(arm, n, n, n)
         for arm, n in sorted(
             ((arm, float(replicas[arm.family])) for arm in (NO_SPECULATION, EAGLE)), key=lambda one: one[1]
         )

@@ -3,6 +3,8 @@
 import math
 from dataclasses import replace
 
+import pytest
+
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.decision_memory import LiveAcceptance
@@ -28,7 +30,8 @@ def test_the_running_arm_and_no_speculation_are_always_evaluated():
     assert found.of(LOOKUP) is None
     assert found.none.against_none is None
     assert found.running.against_running is None
-    assert found.of(EAGLE_2).against_running.against == EAGLE
+    one, running = found.of(EAGLE_2), found.running
+    assert one.against_running.speedup == pytest.approx(running.latency_s / one.latency_s)
 
 
 def test_draft_lengths_that_were_not_measured_are_shown_to_people_and_do_not_exist_for_a_decision():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.planning.forecast import ExpectedLoad, PastRates, expected_loads
+from breakeven.planning.forecast import PastRates, expected_loads
 
 RATES = st.lists(st.floats(0.0, 1e4), max_size=400)
 
@@ -38,8 +38,8 @@ def test_missing_data_is_not_a_load(rates):
 
 def test_the_highest_loads_are_told_apart_finest():
     loads = expected_loads(float(i) for i in range(128))
-    assert loads[0] == ExpectedLoad(0.5, 31.5)
-    assert loads[-1] == ExpectedLoad(2 / 128, 126.5)
+    assert loads[0] == (0.5, 31.5)
+    assert loads[-1] == (2 / 128, 126.5)
     assert expected_loads([]) == ()
 
 

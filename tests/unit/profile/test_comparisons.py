@@ -10,7 +10,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.planning.evaluation import envelope
 from breakeven.profile import Comparison, Conditions, LoadPoint
-from breakeven.profile.comparisons import JudgedCurve, PaysWhere, compare_curves, speedups_at_rps
+from breakeven.profile.comparisons import PaysWhere, compare_curves, speedups_at_rps
 from breakeven.profile.curves import Curve
 from breakeven.profile.student_t import band_quantile, t_quantile
 from draws import seeds_of_law
@@ -58,7 +58,7 @@ def test_ratios_and_break_even_of_the_worked_example() -> None:
 
 
 def verdict_for(of, rps_range):
-    judged, other = (JudgedCurve(arm, of.curve(arm)) for arm in (EAGLE, NO_SPECULATION))
+    judged, other = (of.curve(arm) for arm in (EAGLE, NO_SPECULATION))
     return compare_curves(judged, other, LoadPoint(rps=1), of.confidence, rps_range)
 
 
@@ -196,8 +196,7 @@ def dipping(factors: tuple[float, ...], own_sd: float) -> Curve:
 
 
 def compared(curve: Curve) -> Comparison:
-    none = JudgedCurve(NO_SPECULATION, NO_SPECULATION_CURVE)
-    return compare_curves(JudgedCurve(EAGLE, curve), none, LoadPoint(rps=4.0), 0.9)
+    return compare_curves(curve, NO_SPECULATION_CURVE, LoadPoint(rps=4.0), 0.9)
 
 
 def test_curves_that_cross_more_than_once_pay_in_ranges_of_load() -> None:
@@ -244,7 +243,5 @@ def test_where_an_arm_pays_is_its_break_even_or_why_it_has_none(
     verdict: str, rps: float | None, words: str
 ) -> None:
     ends = (8.4, 9.3) if rps is not None else None
-    found = Comparison(
-        EAGLE, NO_SPECULATION, 1.2, None, 0.8, None, 1.2, None, PaysWhere(verdict), False, False, rps, ends
-    )
+    found = Comparison(1.2, None, 0.8, None, 1.2, None, PaysWhere(verdict), False, False, rps, ends)
     assert found.pays == words

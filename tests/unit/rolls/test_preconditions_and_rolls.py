@@ -32,7 +32,7 @@ from breakeven_operator.rolls.under_way import rolls_stopped
 from breakeven_operator.step import RolloutContext, RolloutStep
 from breakeven_operator.workloads.known import DEPLOYMENT as KIND
 from breakeven_operator.workloads.workload import NearbyObjects, observe
-from fakes.cases import a_case
+from fakes.cases import CHAT, a_case
 from fakes.fleet_world import EAGLE, SERVICE, TARGET, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -222,7 +222,9 @@ def test_the_deadline_follows_measured_start_ups_and_batches():
     def deadline(startup_s, desired=2, **given):
         deployment = dataclasses.replace(DEPLOYMENT, desired=desired)
         return deadline_s(
-            RolloutContext(PRODUCTION, deployment, MemoryStatus(), None, True, startup_s, **given, now=NOW)
+            RolloutContext(
+                PRODUCTION, deployment, MemoryStatus(), None, True, startup_s, **given, now=NOW, service=CHAT
+            )
         )
 
     assert deadline(900.0) > 2 * 900.0, "a 70B model loads longer than progressDeadlineSeconds' 600 s"
@@ -261,6 +263,7 @@ def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
             may_write=True,
             startup_s=20.0,
             now=NOW,
+            service=CHAT,
         )
         step = undo(context, Rollout(id="x"), ClusterReason.INSUFFICIENT_GPU, "why")
         return (step.memory.backoff_until_time - NOW).total_seconds()

@@ -28,6 +28,7 @@ from breakeven_operator.rolls.roll_evidence import CONFIDENCE, RollEvidence, out
 from breakeven_operator.rolls.under_way import verify
 from breakeven_operator.step import RolloutContext, settled
 from draws import draws
+from fakes.cases import CHAT
 from fakes.fleet_world import EAGLE, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -145,7 +146,9 @@ def context(*, windows=1.0, reason="GainAboveThreshold", phase=RolloutPhase.CONF
         **changes,
     )
     memory = MemoryStatus(failures=2, backoff_until_time=NOW)
-    return RolloutContext(PRODUCTION, WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW)
+    return RolloutContext(
+        PRODUCTION, WORKLOAD, memory, rollout, may_write=True, startup_s=20.0, now=NOW, service=CHAT
+    )
 
 
 def without(reading):
@@ -217,9 +220,9 @@ def test_pods_are_told_apart_by_their_replica_sets_and_those_of_others_are_left_
         series("chat-vllm-large-7d9f8b6c5d-b2c4d", n_each=999.0),
         series(f"{OLD[:-5]}zzzzz", model_name="another", n_each=999.0),
     )
-    assert found.old.begun.shape == found.new.begun.shape == (1, 20)
-    assert np.nansum(found.old.begun) == 1900.0
-    assert np.nansum(found.new.begun) == 700.0
+    assert found[0].begun.shape == found[1].begun.shape == (1, 20)
+    assert np.nansum(found[0].begun) == 1900.0
+    assert np.nansum(found[1].begun) == 700.0
 
 
 def test_a_replica_set_that_is_brought_back_has_no_blocks_of_the_roll_before():
@@ -227,32 +230,32 @@ def test_a_replica_set_that_is_brought_back_has_no_blocks_of_the_roll_before():
     found = blocks(series(OLD), series(NEW))
     began = NOW.timestamp() - 2 * WINDOW_S
     times = np.array([NOW.timestamp() - 1200.0 + 60.0 * index for index in range(20)])
-    assert (np.isfinite(found.new.begun[0]) == (times > began)).all()
+    assert (np.isfinite(found[1].begun[0]) == (times > began)).all()
 
 
 def test_a_time_without_a_new_sample_ends_no_block():
     """Scrapes every two minutes and blocks of one: each block between two samples is counted once."""
     found = blocks(series(OLD, every_s=120.0))
-    seen = np.isfinite(found.old.begun[0])
+    seen = np.isfinite(found[0].begun[0])
     assert seen.sum() == 9
-    assert set(found.old.watched_s[0][seen]) == {120.0}
-    assert set(found.old.begun[0][seen]) == {200.0}
+    assert set(found[0].watched_s[0][seen]) == {120.0}
+    assert set(found[0].begun[0][seen]) == {200.0}
 
 
 def test_counters_that_fall_or_are_none_make_no_block():
     restarted = series(OLD, started=[100.0 * (i % 10) for i in range(20)])
-    assert np.isfinite(blocks(restarted).old.begun).sum() == 18
+    assert np.isfinite(blocks(restarted)[0].begun).sum() == 18
     odd = series(OLD, step_s=[math.nan, -1.0, 1e300, math.inf] * 5)
-    assert not np.isfinite(blocks(odd).old.begun).any()
-    assert not np.isfinite(blocks(series(OLD)[:3]).old.begun).any()
-    assert not np.isfinite(blocks().old.begun).any()
+    assert not np.isfinite(blocks(odd)[0].begun).any()
+    assert not np.isfinite(blocks(series(OLD)[:3])[0].begun).any()
+    assert not np.isfinite(blocks()[0].begun).any()
 
 
 def test_a_name_that_kubernetes_cut_still_tells_its_replica_set():
     long = "a-deployment-with-a-name-of-fifty-letters-and-more-7d9f8b6c5d"
     rolled = RolledPods("llm", "chat", long, "chat-vllm-64bd5fcf9", NOW)
     pod = f"{long}-"[:58] + "b2c4d"
-    assert np.nansum(both_arms(read_roll(series(pod)), rolled).old.begun) == 1900.0
+    assert np.nansum(both_arms(read_roll(series(pod)), rolled)[0].begun) == 1900.0
 
 
 def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measured():

@@ -20,6 +20,7 @@ from breakeven_operator.step import RolloutContext, RolloutStep
 from breakeven_operator.workloads.known import ARGO_ROLLOUT
 from breakeven_operator.workloads.target import refuse_rolls
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
+from fakes.cases import CHAT
 from fakes.fleet_world import SERVICE, TARGET
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
@@ -180,6 +181,7 @@ def watched(status: dict[str, Any], left_s: float) -> RolloutStep:
             20.0,
             deadline_s=600.0,
             now=NOW,
+            service=CHAT,
         )
     )
 

@@ -12,7 +12,7 @@ Without objectives only the first condition counts. A bound that is not known is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -107,32 +107,16 @@ def capacity_along(
         if room is not None and (seldom := asked.seldom_full(room, most_rps)) is not None:
             rates.append(seldom)
     least = min(rates, key=lambda one: one.rps)
-    lowest = [0.0 if one.lower is None else one.lower for one in rates]
-    upper = min((one.upper for one in rates if one.upper is not None), default=None)
+    lowest = [0.0 if one.lower_rps is None else one.lower_rps for one in rates]
+    upper = min((one.upper_rps for one in rates if one.upper_rps is not None), default=None)
     return Capacity(
         arm,
         least.rps,
         # A limit without a lower bound may be anything down to 0.
-        None if any(one.lower is None for one in rates) else min(*lowest, least.rps),
+        None if any(one.lower_rps is None for one in rates) else min(*lowest, least.rps),
         None if upper is None else max(upper, least.rps),
         least.limit,
     )
-
-
-class _Rate(NamedTuple):
-    """A rate (1/s) that one limit allows, with bounds; None where open."""
-
-    rps: float
-    lower: float | None
-    upper: float | None
-    limit: CapacityLimit
-
-
-class _Doubt(NamedTuple):
-    """Upper and lower bound of a latency over the latency; 1 where they are not known."""
-
-    slower: float
-    faster: float
 
 
 class _Room(NamedTuple):
@@ -178,42 +162,44 @@ class _LoadedArm:
             )
         return self.predictions[others]
 
-    def saturation(self) -> _Rate:
+    def saturation(self) -> Capacity:
         """Rate beyond which there is no steady state; queues and preemption that were measured count as its ceiling."""
         most_rps = self.curve.saturation_rps
         found = Estimate.of(most_rps, self.curve.saturation_bounds(self._t))
-        return _Rate(most_rps, found.lower, found.upper, CapacityLimit.SATURATION)
+        return Capacity(self.arm, most_rps, found.lower, found.upper, CapacityLimit.SATURATION)
 
-    def full(self, room: _Room) -> _Rate:
+    def full(self, room: _Room) -> Capacity:
         """Rate at which all the room is in use all the time: by Little's law the throughput cannot be higher."""
         return self._rate(room.requests, room.requests - 1.0, room.limit)
 
-    def objectives(self) -> _Rate:
+    def objectives(self) -> Capacity:
         """Rate at which the tightest objective is just kept; each bound uses the latencies at the opposite end of theirs."""
 
         def strain(others: float, end: Literal[0, 1] | None) -> float:
             at = self.promised(others)
             return self.slo.worst_ratio(at if end is None else _at_end(at, end))
 
-        def kept(end: Literal[0, 1] | None) -> _Rate | None:
+        def kept(end: Literal[0, 1] | None) -> Capacity | None:
             others = _most_others(lambda n: strain(n, end))
             if others is None or others >= _FAR:
                 return None if others is None else self.saturation()
             return self._rate(others, others, CapacityLimit.OBJECTIVE)
 
         slow, fast = kept(1), kept(0)
-        return _Rate(
+        return Capacity(
+            self.arm,
             (kept(None) or self.saturation()).rps,
-            slow.lower if slow is not None else None,
-            fast.upper if fast is not None else None,
+            slow.lower_rps if slow is not None else None,
+            fast.upper_rps if fast is not None else None,
             CapacityLimit.OBJECTIVE,
         )
 
-    def _rate(self, inflight: float, others: float, limit: CapacityLimit) -> _Rate:
+    def _rate(self, inflight: float, others: float, limit: CapacityLimit) -> Capacity:
         """Rate by Little's law of so many requests in flight that each meet so many others."""
         latency_s = self.curve.loop_latency_s(others, closed=False)
         found = Estimate.of(latency_s, self.curve.bounds_of(latency_s, others, self._t))
-        return _Rate(
+        return Capacity(
+            self.arm,
             inflight / latency_s,
             max(inflight / found.upper, self._promised_among_fewer(others)) if found.upper else None,
             inflight / found.lower if found.lower else None,
@@ -229,13 +215,13 @@ class _LoadedArm:
         )
         return max((n / upper_s for n, upper_s in uppers if upper_s), default=0.0)
 
-    def seldom_full(self, room: _Room, most_rps: float) -> _Rate | None:
+    def seldom_full(self, room: _Room, most_rps: float) -> Capacity | None:
         """Rate at which just so many requests find no room as may miss an objective.
 
         None if it allows more than all other limits do (`most_rps`), at the lower end of its bounds too.
         """
         allowed = min(1.0 - (self.slo.quantile or 0.0), FULL_SHARE)
-        if self._finds_full(room, most_rps * self._at_rps(most_rps).slower) <= allowed:
+        if self._finds_full(room, most_rps * self._at_rps(most_rps)[0]) <= allowed:
             return None
         low, high = 0.0, self.curve.saturation_rps
         while high - low > _NEAR * high:
@@ -244,18 +230,22 @@ class _LoadedArm:
         # If all latencies are wrong by one factor, the rate is wrong by the same factor.
         slower, faster = self._at_rps(low)
         known = math.isfinite(self._t)
-        return _Rate(
-            low, low / slower if known else None, low / faster if known and faster else None, room.limit
+        return Capacity(
+            self.arm,
+            low,
+            low / slower if known else None,
+            low / faster if known and faster else None,
+            room.limit,
         )
 
-    def _at_rps(self, rps: float) -> _Doubt:
-        """The doubt about the latency at a rate (1/s); 1 and 1 without bounds."""
+    def _at_rps(self, rps: float) -> tuple[float, float]:
+        """Upper and lower bound of the latency at a rate (1/s) over the latency; 1 and 1 without bounds."""
         latency_s = self.curve.at_rps(rps)
         ends = self.curve.bounds_of(latency_s, rps * latency_s, self._t) if math.isfinite(latency_s) else None
         found = Estimate.of(latency_s, ends)
         if found.lower is None or found.upper is None:
-            return _Doubt(1.0, 1.0)
-        return _Doubt(found.upper / latency_s, found.lower / latency_s)
+            return 1.0, 1.0
+        return found.upper / latency_s, found.lower / latency_s
 
     def _finds_full(self, room: _Room, rps: float) -> float:
         """Chance that a request finds all the room taken; 1 where there is no steady state."""
@@ -322,28 +312,20 @@ def _most_others(strain: Callable[[float], float]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasNeeded:
-    """Replicas that an arm needs for the expected loads, each load with headroom; the mean over them, and over the loads (1/s).
+    """Replicas that an arm needs for a load of the fleet, with headroom.
 
     `fewest` and `most` are by the ends of its capacity's bounds; `most` is None where the capacity has no lower bound above 0.
     """
 
     arm: Arm
-    replicas: float
-    fewest: float
-    most: float | None
-    rps: float
+    replicas: int
+    fewest: int
+    most: int | None
 
     def __str__(self) -> str:
         """`eagle/3 needs 4 replicas (4 to 5)`."""
         need = f"{figure(self.replicas)} replica{'' if self.replicas == 1 else 's'}"
         return f"{spoken(self.arm)} needs {need} ({between(self.fewest, self.most)})"
-
-
-class FleetLoad(NamedTuple):
-    """A load of the whole fleet (1/s), and the share of time for which it is expected."""
-
-    rps: float
-    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,28 +362,21 @@ def replicas_for(fleet_rps: float, capacity_rps: float) -> int:
 
 
 def fewest_replicas(
-    capacities: Iterable[Capacity | None], loads: Sequence[FleetLoad], running: Arm
+    capacities: Iterable[Capacity | None], fleet_rps: float, running: Arm
 ) -> FewestReplicas | None:
-    """The arm that keeps the objectives with the fewest replicas, and so the fewest GPUs, at the expected loads of the fleet.
+    """The arm that keeps the objectives with the fewest replicas, and so the fewest GPUs, at a load of the whole fleet (1/s).
 
     This is the question of a fleet whose number of replicas follows its load: each replica is then always near its capacity,
     and an arm that is faster at the present load and carries less costs GPUs all day. The running arm stays unless another one
     needs significantly fewer; None where its own need is not known.
     """
-    total = sum(load.share for load in loads)
-
-    def mean(capacity_rps: float) -> float:
-        return sum(load.share * replicas_for(load.rps, capacity_rps) for load in loads) / total
-
-    rps = sum(load.share * load.rps for load in loads) / total
     needs = sorted(
         (
             ReplicasNeeded(
                 one.arm,
-                mean(one.rps),
-                mean(one.upper_rps) if one.upper_rps is not None else 1.0,
-                mean(one.lower_rps) if one.lower_rps else None,
-                rps,
+                replicas_for(fleet_rps, one.rps),
+                replicas_for(fleet_rps, one.upper_rps) if one.upper_rps is not None else 1,
+                replicas_for(fleet_rps, one.lower_rps) if one.lower_rps else None,
             )
             for one in capacities
             if one is not None and one.rps > 0
@@ -416,5 +391,5 @@ def fewest_replicas(
     rest = "; ".join(str(need) for need in needs if need is not best)
     why = "" if best is not mine or len(needs) == 1 else "; no other arm surely needs fewer"
     return FewestReplicas(
-        best.arm, tuple(needs), f"for {figure(rps)} rps {best}" + (f"; {rest}" if rest else "") + why
+        best.arm, tuple(needs), f"for {figure(fleet_rps)} rps {best}" + (f"; {rest}" if rest else "") + why
     )

@@ -23,9 +23,9 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory, LargestRate, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
-from breakeven.planning.expected_saving import ArmSaving, FittedLaw, SavingDecision, Stakes, decide_by_saving
+from breakeven.planning.expected_saving import ArmSaving, SavingDecision, Stakes, decide_by_saving
 from breakeven.planning.forecast import Forecast, PastRates, forecast
-from breakeven.planning.learned_laws import INDEPENDENT_S
+from breakeven.planning.learned_laws import INDEPENDENT_S, FittedLaw
 from breakeven.planning.objective import Policy, tail_factor
 from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
 from breakeven.planning.surprise import LASTS_S
@@ -124,7 +124,7 @@ class Decision:
         return None if self.load.idle else self.evaluations.of(arm)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Situation:
     """The situation that is decided about; all figures in it were observed.
 
@@ -153,13 +153,227 @@ class Situation:
             Action.HOLD, running, reason, running, None, (), None, kept, self.load, self.policy, None
         )
 
+    @cached_property
+    def ahead(self) -> Forecast:
+        """Loads that are expected."""
+        return forecast(self.past, self.now_s, self.load.rps, self.policy.horizon_s)
+
+    @cached_property
+    def found(self) -> SavingDecision:
+        """The rule's answer, before the limits and the reason word."""
+        load, policy = self.load, self.policy
+        telling = load.requests if load.settled else 0.0
+        live = replace(load, window_s=_since_s(self.memory, load, self.now_s), requests=telling)
+        stakes = Stakes(
+            young_s=_KNOWN_SHARE * policy.day_s,
+            margin=policy.min_gain,
+            risk=policy.risk,
+            day_risk=policy.day_risk,
+            horizon_s=policy.horizon_s,
+            start_up_s=policy.roll_seconds,
+            away_share=min(policy.roll_away_share, _MOST_AWAY),
+            noticed_s=load.window_s,
+        )
+        # Without a lookback the present load is taken to last, and earlier loads do not count.
+        known = self.memory if policy.lookback_s else replace(self.memory, largest=LargestRate())
+        return decide_by_saving(self.laws, live, self.ahead, known, stakes, self.now_s)
+
+    def answer(self, after: DecisionMemory) -> Decision:
+        """The decision: the rule's answer within the limits."""
+        now_s = self.now_s
+        running, wanted, advised = self.memory.running, self._wanted(), self.memory.advised
+        if wanted == running and self.load.idle:
+            return self.held(Reason.NO_LOAD, after)
+        if wanted in {advised or running, NO_SPECULATION}:
+            return self._now(wanted, after)
+        # Of the arm that is advised no time counts for another one.
+        awaited = self.memory.candidate != (advised or NO_SPECULATION)
+        since_s = self.memory.candidate_since_s if awaited else None
+        # A clock that was set back must not hold for ever.
+        since_s = now_s if since_s is None else min(since_s, now_s)
+        last_s = self.memory.last_switch_s
+        rolled_s = -math.inf if last_s is None else min(last_s, now_s)
+        # No arm is entered within a day of a roll if requests have had to wait within a day.
+        day_s, stood_s = self.policy.day_s, after.backlog.stood_s
+        rested_s = rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
+        cooled_s = max(rolled_s + self.policy.cooldown_s, rested_s)
+        dwelt_s = since_s + self.policy.dwell_s
+        due_s = dwelt_s if wanted == running else max(cooled_s, dwelt_s)
+        waiting = replace(after, candidate=wanted, candidate_since_s=since_s)
+        if self._presses(wanted, rested=now_s >= rested_s) or now_s >= due_s:
+            return self._now(wanted, after)
+        if advised not in {None, running}:
+            # The arm in place is entered again no sooner than if the advice had been followed.
+            return self._said(Action.SWITCH, advised, Reason.DWELLING, waiting, due_s)
+        if now_s < cooled_s and any(
+            one.arm == NO_SPECULATION and one.surely_net > 0.0 for one in self.found.options
+        ):
+            return self._now(NO_SPECULATION, waiting)
+        reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
+        return self._said(Action.HOLD, wanted, reason, waiting, due_s)
+
+    def _now(self, wanted: Arm, after: DecisionMemory) -> Decision:
+        """The decision that nothing holds back."""
+        kept = replace(after, candidate=None, candidate_since_s=None)
+        if wanted == self.memory.running:
+            return self._said(Action.STAY, wanted, self._why_stay(), kept)
+        kept = replace(kept, running=wanted, last_switch_s=self.now_s)
+        return self._said(Action.SWITCH, wanted, self._why_switch(wanted), kept)
+
+    def _wanted(self) -> Arm:
+        """The arm that needs fewest replicas, if they follow the load; else the arm that saves most."""
+        running = self.memory.running
+        if self.fewest is None:
+            return self.found.arm
+        known = {law.arm for law in self.laws}
+        if self.fewest.arm != running and self.fewest.arm in known:
+            return self.fewest.arm
+        return self.found.arm if self.found.arm in self.fewest.no_more_than(running) else running
+
+    def _said(
+        self, action: Action, about: Arm, reason: Reason, memory: DecisionMemory, until_s: float | None = None
+    ) -> Decision:
+        running, options = self.memory.running, self.found.options
+        considered = next((one for one in options if one.arm == about), None) or self._best_other()
+        decision = Decision(
+            action,
+            about if action is Action.SWITCH else running,
+            reason,
+            running,
+            considered,
+            options,
+            until_s,
+            memory,
+            self.load,
+            self.policy,
+            self.ahead,
+            fewest=self.fewest,
+        )
+        return replace(decision, pays_until_rps=self._pays_until_rps(decision.subject))
+
+    def _best_other(self) -> ArmSaving | None:
+        return max(self.found.options, key=lambda one: one.surely_net, default=None)
+
+    def _presses(self, wanted: Arm, *, rested: bool) -> bool:
+        """Whether measurements, not expectations, require this arm at once.
+
+        A roll because of a queue waits until the last roll is a day old: five rolls in 100 minutes of one overload cost
+        more than any of the arms would have. In a queue an objective is missed whatever runs.
+        """
+        missed = self._breached() and self._keeps(wanted) and (rested or not self.found.memory.backlog.here)
+        return missed or (rested and self.load.saturated and self._shortens_queue(wanted))
+
+    def _shortens_queue(self, arm: Arm) -> bool:
+        """Whether an arm carries so much more than the running one that an hour makes up for the replicas away in a roll."""
+        policy = self.policy
+        here, there = (
+            float(self._law(one).saturations(self._likeliest(one))[0]) for one in (self.memory.running, arm)
+        )
+        return (there - here) * LASTS_S > here * policy.roll_seconds
+
+    def _likeliest(self, arm: Arm) -> FloatArray:
+        """The most likely factors on C1 and C2 of an arm, shape (1, 2)."""
+        known = self.found.known
+        return np.asarray(np.exp(known.mean).reshape(-1, 2)[[known.arms.index(arm)]])
+
+    def _breached(self) -> bool:
+        """Whether an objective is missed: by a measured quantile at the lower end of its bounds, or by a measured mean."""
+        slo, load = self.policy.slo, self.load
+        if load.strain is not None and load.strain[0] is not None and load.strain[0] > 1.0:
+            return True
+        pairs = ((load.latency_s, slo.e2e_s), (load.ttft_s, slo.ttft_s), (load.tpot_s, slo.tpot_s))
+        return any(value is not None and limit is not None and value > limit for value, limit in pairs)
+
+    def _keeps(self, arm: Arm) -> bool:
+        """Whether an arm keeps the objectives at the present load where the running one does not."""
+        return self._strain(arm) <= 1.0 < self._strain(self.memory.running)
+
+    def _strain(self, arm: Arm) -> float:
+        """Worst ratio of a figure to its limit, by the law as means and quantiles of live requests have corrected it."""
+        running = np.array([self._by_means(self.memory.running)])
+        return self._by_means(arm) * float(tail_factor(running, self.load.strain)[0])
+
+    def _by_means(self, arm: Arm) -> float:
+        """The worst ratio by the law as mean latency alone has corrected it; 0 without objectives."""
+        law, factors = self._law(arm), self._likeliest(arm)
+        if law.strain is None:
+            return 0.0
+        held = law.at(np.array([self.load.rps]), factors)
+        return float(law.strain.at(held, factors)[0, 0])
+
+    def _law(self, arm: Arm) -> FittedLaw:
+        return next(law for law in self.laws if law.arm == arm)
+
+    def _why_switch(self, to: Arm) -> Reason:
+        if self.fewest is not None and to == self.fewest.arm:
+            return Reason.FEWER_REPLICAS
+        if self._keeps(to):
+            return Reason.SLO_VIOLATED
+        if self.load.saturated:
+            return Reason.ENTERED_SATURATION
+        return self._why_left() if to == NO_SPECULATION else Reason.GAIN_ABOVE_THRESHOLD
+
+    def _why_left(self) -> Reason:
+        running = self.memory.running
+        live, calibrated = self._law(running).tokens_per_step, self._law(running).calibrated_tokens_per_step
+        if live is not None and calibrated is not None and live < _FALLEN * calibrated:
+            return Reason.ACCEPTANCE_COLLAPSED
+        if self._never_pays(running):
+            return Reason.NEVER_PAYS
+        spared = next(one.gross_now for one in self.found.options if one.arm == NO_SPECULATION)
+        return Reason.BEYOND_BREAK_EVEN if spared > 0.0 else Reason.PEAK_AHEAD
+
+    def _never_pays(self, arm: Arm) -> bool:
+        """Whether an arm is slower than no speculation alone and among others, under the present conditions."""
+        one, none = self._law(arm), self._law(NO_SPECULATION)
+        return one.c1_s > none.c1_s and one.c2_s > none.c2_s
+
+    def _why_stay(self) -> Reason:
+        running, best = self.memory.running, self._best_other()
+        if best is None:
+            return Reason.ALREADY_BEST
+        if self.load.saturated:
+            return Reason.SATURATED
+        if running != NO_SPECULATION:
+            none = next(one for one in self.found.options if one.arm == NO_SPECULATION)
+            return Reason.BELOW_BREAK_EVEN if none.gross <= 0.0 else Reason.ROLL_NOT_WORTH_IT
+        return self._why_without(best)
+
+    def _why_without(self, best: ArmSaving) -> Reason:
+        """Reason for which no speculative arm is entered, not even the best one."""
+        if best.gross <= 0.0:
+            if all(self._never_pays(one.arm) for one in self.found.options):
+                return Reason.NEVER_PAYS
+            return Reason.PEAK_AHEAD if best.gross_now > 0.0 else Reason.BEYOND_BREAK_EVEN
+        if best.gross <= best.least:
+            return Reason.GAIN_BELOW_THRESHOLD
+        if best.risk > 0.0 and best.surely_net + best.risk > 0.0:
+            return Reason.RISK_TOO_HIGH
+        return Reason.ROLL_NOT_WORTH_IT if best.net <= 0.0 else Reason.WIDE_BOUNDS
+
+    def _pays_until_rps(self, arm: Arm | None) -> float | None:
+        """The break-even (1/s) by the learned laws, if the arm is the better one below it."""
+        if arm is None:
+            return None
+        laws = [self._law(NO_SPECULATION), self._law(arm)]
+        # The most likely laws, not the mean of drawn ones: near saturation the mean is far off.
+        most = min(law.saturation_rps for law in laws)
+        rates = np.linspace(0.0, most, _GRID)[1:]
+        none, other = (law.at(rates, self._likeliest(law.arm))[0] for law in laws)
+        behind = np.nonzero(other > none)[0]
+        if not behind.size or behind[0] == 0 or behind[-1] != _GRID - 2:
+            return None
+        last = int(behind[0])
+        gap = (none - other)[last - 1 : last + 1]
+        return float(np.interp(0.0, gap[::-1], rates[last - 1 : last + 1][::-1]))
+
 
 def decide(now: Situation) -> Decision:
     """Decide which arm should run.
 
     Pure: equal situations give equal decisions. The caller handles pinning, pausing and missing data.
     """
-    arms, running = [law.prior.arm for law in now.laws], now.memory.running
+    arms, running = [law.arm for law in now.laws], now.memory.running
     measured = running in arms and NO_SPECULATION in arms
     if now.load.idle and not (measured and now.past.rps):
         return now.held(Reason.NO_LOAD, now.memory)
@@ -167,13 +381,11 @@ def decide(now: Situation) -> Decision:
         return now.held(Reason.NOT_MEASURED, now.memory)
     if now.fewest is not None:
         affordable = {running, NO_SPECULATION, *now.fewest.no_more_than(running)}
-        now = replace(now, laws=[law for law in now.laws if law.prior.arm in affordable])
-    ahead = forecast(now.past, now.now_s, now.load.rps, now.policy.horizon_s)
-    found = _by_saving(now, ahead)
+        now = replace(now, laws=[law for law in now.laws if law.arm in affordable])
     # The rule's own switch is within no limit yet.
     switched_s = now.memory.last_switch_s
-    after = replace(found.memory, running=running, last_switch_s=switched_s, decided_s=now.now_s)
-    return _Asked(now, ahead, found).answer(after)
+    after = replace(now.found.memory, running=running, last_switch_s=switched_s, decided_s=now.now_s)
+    return now.answer(after)
 
 
 def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s: float) -> DecisionMemory:
@@ -200,226 +412,7 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     return replace(memory, seen=(*others, moved))
 
 
-def _by_saving(now: Situation, ahead: Forecast) -> SavingDecision:
-    load, memory, policy = now.load, now.memory, now.policy
-    telling = load.requests if load.settled else 0.0
-    since_s = _since_s(memory, load, now.now_s)
-    live = replace(load, window_s=since_s, requests=telling)
-    stakes = Stakes(
-        young_s=_KNOWN_SHARE * policy.day_s,
-        margin=policy.min_gain,
-        risk=policy.risk,
-        day_risk=policy.day_risk,
-        horizon_s=policy.horizon_s,
-        start_up_s=policy.roll_seconds,
-        away_share=min(policy.roll_away_share, _MOST_AWAY),
-        noticed_s=load.window_s,
-    )
-    # Without a lookback the present load is taken to last, and earlier loads do not count.
-    known = memory if policy.lookback_s else replace(memory, largest=LargestRate())
-    return decide_by_saving(now.laws, live, ahead, known, stakes, now.now_s)
-
-
 def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
     """Time (s) that this window stands for: since the last decision, at most `INDEPENDENT_S`."""
     since_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
     return min(max(since_s, 0.0), INDEPENDENT_S)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A situation with the rule's answer, before the limits and the reason word."""
-
-    now: Situation
-    ahead: Forecast
-    found: SavingDecision
-
-    def answer(self, after: DecisionMemory) -> Decision:
-        """The decision: the rule's answer within the limits."""
-        now_s = self.now.now_s
-        running, wanted, advised = self.now.memory.running, self._wanted(), self.now.memory.advised
-        if wanted == running and self.now.load.idle:
-            return self.now.held(Reason.NO_LOAD, after)
-        if wanted in {advised or running, NO_SPECULATION}:
-            return self._now(wanted, after)
-        # Of the arm that is advised no time counts for another one.
-        awaited = self.now.memory.candidate != (advised or NO_SPECULATION)
-        since_s = self.now.memory.candidate_since_s if awaited else None
-        # A clock that was set back must not hold for ever.
-        since_s = now_s if since_s is None else min(since_s, now_s)
-        last_s = self.now.memory.last_switch_s
-        rolled_s = -math.inf if last_s is None else min(last_s, now_s)
-        # No arm is entered within a day of a roll if requests have had to wait within a day.
-        day_s, stood_s = self.now.policy.day_s, after.backlog.stood_s
-        rested_s = rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
-        cooled_s = max(rolled_s + self.now.policy.cooldown_s, rested_s)
-        dwelt_s = since_s + self.now.policy.dwell_s
-        due_s = dwelt_s if wanted == running else max(cooled_s, dwelt_s)
-        waiting = replace(after, candidate=wanted, candidate_since_s=since_s)
-        if self._presses(wanted, rested=now_s >= rested_s) or now_s >= due_s:
-            return self._now(wanted, after)
-        if advised not in {None, running}:
-            # The arm in place is entered again no sooner than if the advice had been followed.
-            return self._said(Action.SWITCH, advised, Reason.DWELLING, waiting, due_s)
-        if now_s < cooled_s and any(
-            one.arm == NO_SPECULATION and one.surely_net > 0.0 for one in self.found.options
-        ):
-            return self._now(NO_SPECULATION, waiting)
-        reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
-        return self._said(Action.HOLD, wanted, reason, waiting, due_s)
-
-    def _now(self, wanted: Arm, after: DecisionMemory) -> Decision:
-        """The decision that nothing holds back."""
-        kept = replace(after, candidate=None, candidate_since_s=None)
-        if wanted == self.now.memory.running:
-            return self._said(Action.STAY, wanted, self._why_stay(), kept)
-        kept = replace(kept, running=wanted, last_switch_s=self.now.now_s)
-        return self._said(Action.SWITCH, wanted, self._why_switch(wanted), kept)
-
-    def _wanted(self) -> Arm:
-        """The arm that needs fewest replicas, if they follow the load; else the arm that saves most."""
-        running = self.now.memory.running
-        if self.now.fewest is None:
-            return self.found.arm
-        known = {law.prior.arm for law in self.now.laws}
-        if self.now.fewest.arm != running and self.now.fewest.arm in known:
-            return self.now.fewest.arm
-        return self.found.arm if self.found.arm in self.now.fewest.no_more_than(running) else running
-
-    def _said(
-        self, action: Action, about: Arm, reason: Reason, memory: DecisionMemory, until_s: float | None = None
-    ) -> Decision:
-        running, options = self.now.memory.running, self.found.options
-        considered = next((one for one in options if one.arm == about), None) or self._best_other()
-        decision = Decision(
-            action,
-            about if action is Action.SWITCH else running,
-            reason,
-            running,
-            considered,
-            options,
-            until_s,
-            memory,
-            self.now.load,
-            self.now.policy,
-            self.ahead,
-            fewest=self.now.fewest,
-        )
-        return replace(decision, pays_until_rps=self._pays_until_rps(decision.subject))
-
-    def _best_other(self) -> ArmSaving | None:
-        return max(self.found.options, key=lambda one: one.surely_net, default=None)
-
-    def _presses(self, wanted: Arm, *, rested: bool) -> bool:
-        """Whether measurements, not expectations, require this arm at once.
-
-        A roll because of a queue waits until the last roll is a day old: five rolls in 100 minutes of one overload cost
-        more than any of the arms would have. In a queue an objective is missed whatever runs.
-        """
-        missed = self._breached() and self._keeps(wanted) and (rested or not self.found.memory.backlog.here)
-        return missed or (rested and self.now.load.saturated and self._shortens_queue(wanted))
-
-    def _shortens_queue(self, arm: Arm) -> bool:
-        """Whether an arm carries so much more than the running one that an hour makes up for the replicas away in a roll."""
-        policy = self.now.policy
-        here, there = (
-            float(self._law(one).table.saturations(self._likeliest(one))[0])
-            for one in (self.now.memory.running, arm)
-        )
-        return (there - here) * LASTS_S > here * policy.roll_seconds
-
-    def _likeliest(self, arm: Arm) -> FloatArray:
-        """The most likely factors on C1 and C2 of an arm, shape (1, 2)."""
-        known = self.found.known
-        return np.asarray(np.exp(known.mean).reshape(-1, 2)[[known.arms.index(arm)]])
-
-    def _breached(self) -> bool:
-        """Whether an objective is missed: by a measured quantile at the lower end of its bounds, or by a measured mean."""
-        slo, load = self.now.policy.slo, self.now.load
-        if load.strain is not None and load.strain[0] is not None and load.strain[0] > 1.0:
-            return True
-        pairs = ((load.latency_s, slo.e2e_s), (load.ttft_s, slo.ttft_s), (load.tpot_s, slo.tpot_s))
-        return any(value is not None and limit is not None and value > limit for value, limit in pairs)
-
-    def _keeps(self, arm: Arm) -> bool:
-        """Whether an arm keeps the objectives at the present load where the running one does not."""
-        return self._strain(arm) <= 1.0 < self._strain(self.now.memory.running)
-
-    def _strain(self, arm: Arm) -> float:
-        """Worst ratio of a figure to its limit, by the law as means and quantiles of live requests have corrected it."""
-        running = np.array([self._by_means(self.now.memory.running)])
-        return self._by_means(arm) * float(tail_factor(running, self.now.load.strain)[0])
-
-    def _by_means(self, arm: Arm) -> float:
-        """The worst ratio by the law as mean latency alone has corrected it; 0 without objectives."""
-        law, factors = self._law(arm), self._likeliest(arm)
-        if law.strain is None:
-            return 0.0
-        held = law.table.at(np.array([self.now.load.rps]), factors)
-        return float(law.strain.at(held, factors)[0, 0])
-
-    def _law(self, arm: Arm) -> FittedLaw:
-        return next(law for law in self.now.laws if law.prior.arm == arm)
-
-    def _why_switch(self, to: Arm) -> Reason:
-        if self.now.fewest is not None and to == self.now.fewest.arm:
-            return Reason.FEWER_REPLICAS
-        if self._keeps(to):
-            return Reason.SLO_VIOLATED
-        if self.now.load.saturated:
-            return Reason.ENTERED_SATURATION
-        return self._why_left() if to == NO_SPECULATION else Reason.GAIN_ABOVE_THRESHOLD
-
-    def _why_left(self) -> Reason:
-        running = self.now.memory.running
-        live, calibrated = self._law(running).tokens_per_step, self._law(running).calibrated_tokens_per_step
-        if live is not None and calibrated is not None and live < _FALLEN * calibrated:
-            return Reason.ACCEPTANCE_COLLAPSED
-        if self._never_pays(running):
-            return Reason.NEVER_PAYS
-        spared = next(one.gross_now for one in self.found.options if one.arm == NO_SPECULATION)
-        return Reason.BEYOND_BREAK_EVEN if spared > 0.0 else Reason.PEAK_AHEAD
-
-    def _never_pays(self, arm: Arm) -> bool:
-        """Whether an arm is slower than no speculation alone and among others, under the present conditions."""
-        one, none = self._law(arm).prior, self._law(NO_SPECULATION).prior
-        return one.c1_s > none.c1_s and one.c2_s > none.c2_s
-
-    def _why_stay(self) -> Reason:
-        running, best = self.now.memory.running, self._best_other()
-        if best is None:
-            return Reason.ALREADY_BEST
-        if self.now.load.saturated:
-            return Reason.SATURATED
-        if running != NO_SPECULATION:
-            none = next(one for one in self.found.options if one.arm == NO_SPECULATION)
-            return Reason.BELOW_BREAK_EVEN if none.gross <= 0.0 else Reason.ROLL_NOT_WORTH_IT
-        return self._why_without(best)
-
-    def _why_without(self, best: ArmSaving) -> Reason:
-        """Reason for which no speculative arm is entered, not even the best one."""
-        if best.gross <= 0.0:
-            if all(self._never_pays(one.arm) for one in self.found.options):
-                return Reason.NEVER_PAYS
-            return Reason.PEAK_AHEAD if best.gross_now > 0.0 else Reason.BEYOND_BREAK_EVEN
-        if best.gross <= best.least:
-            return Reason.GAIN_BELOW_THRESHOLD
-        if best.risk > 0.0 and best.surely_net + best.risk > 0.0:
-            return Reason.RISK_TOO_HIGH
-        return Reason.ROLL_NOT_WORTH_IT if best.net <= 0.0 else Reason.WIDE_BOUNDS
-
-    def _pays_until_rps(self, arm: Arm | None) -> float | None:
-        """The break-even (1/s) by the learned laws, if the arm is the better one below it."""
-        if arm is None:
-            return None
-        laws = [self._law(NO_SPECULATION), self._law(arm)]
-        # The most likely laws, not the mean of drawn ones: near saturation the mean is far off.
-        most = min(law.table.saturation_rps for law in laws)
-        rates = np.linspace(0.0, most, _GRID)[1:]
-        none, other = (law.table.at(rates, self._likeliest(law.prior.arm))[0] for law in laws)
-        behind = np.nonzero(other > none)[0]
-        if not behind.size or behind[0] == 0 or behind[-1] != _GRID - 2:
-            return None
-        last = int(behind[0])
-        gap = (none - other)[last - 1 : last + 1]
-        return float(np.interp(0.0, gap[::-1], rates[last - 1 : last + 1][::-1]))

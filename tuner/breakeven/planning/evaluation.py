@@ -29,7 +29,7 @@ from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.objective import ObjectiveStrain, Slo, objective_strain
 from breakeven.planning.observed_load import Load, live_conditions
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
-from breakeven.profile.comparisons import JudgedCurve, compare_curves
+from breakeven.profile.comparisons import compare_curves
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured
 from breakeven.reasons import Reason
 
@@ -280,8 +280,10 @@ class _Answers:
     def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
         if other is None or one.arm == other or other not in self.comparable:
             return None
-        pair = JudgedCurve(one.arm, one.curve), JudgedCurve(other, self.curve(other))
-        return compare_curves(*pair, self.question.load, self.confidence, self.question.rps_range)
+        question = self.question
+        return compare_curves(
+            one.curve, self.curve(other), question.load, self.confidence, question.rps_range
+        )
 
 
 def extrapolated(prediction: Prediction, *, open_loop: bool) -> bool:

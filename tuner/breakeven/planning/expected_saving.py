@@ -24,10 +24,17 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.decision_memory import ACCOUNT_S, DecisionMemory, Evidence
-from breakeven.planning.evaluation import ArmEvaluation
-from breakeven.planning.forecast import ExpectedLoad, Forecast
-from breakeven.planning.learned_laws import LawPrior, LearnedLaws, SeenLatency, learned, with_latency
-from breakeven.planning.objective import ObjectiveStrain, tail_factor
+from breakeven.planning.forecast import Forecast, Loads
+from breakeven.planning.learned_laws import (
+    FULL,
+    FittedLaw,
+    LearnedLaws,
+    SeenLatency,
+    in_flight,
+    learned,
+    with_latency,
+)
+from breakeven.planning.objective import tail_factor
 from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import (
     LASTS_S,
@@ -38,87 +45,6 @@ from breakeven.planning.surprise import (
     waited_along,
     worth_avoiding,
 )
-from breakeven.profile.curves import Curve
-
-_KNOTS = 48
-FULL = 0.97
-"""Share of saturation up to which the law's number in flight is reached while a load lasts; beyond it a queue grows."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InflightTable:
-    """An arm's latency among others, tabulated once for the conditions of a service, at K numbers of others ascending from 0.
-
-    Attributes:
-        alone_share: share of C1 in that latency; shape (K,).
-        saturation_rps: rate beyond which there is no steady state (1/s).
-    """
-
-    others: FloatArray
-    latency_s: FloatArray
-    alone_share: FloatArray
-    saturation_rps: float
-
-    def parts_s(self, others: float) -> tuple[float, float]:
-        """Latency (s) among others in flight: of a lone request, and the part that the others add."""
-        alone_s = float(np.interp(others, self.others, self.latency_s * self.alone_share))
-        latency_s = float(np.interp(others, self.others, self.latency_s))
-        # A table that is constant beyond its end would make an engine with a long queue look slower than it is.
-        beyond = max(others - float(self.others[-1]), 0.0) / self.saturation_rps
-        return alone_s, latency_s + beyond - alone_s
-
-    def saturations(self, factors: FloatArray) -> FloatArray:
-        """Rates (1/s) beyond which there is no steady state, for drawn factors on C1 and C2: shape (M, 2) to (M,)."""
-        return np.asarray(self.saturation_rps / factors[:, 1])
-
-    def at(self, rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S) -> FloatArray:
-        """Requests in flight per replica: `in_flight` of this arm alone, factors of shape (M, 2) to (M, X)."""
-        return np.asarray(in_flight([self], rps, factors[:, None, :], lasts_s)[0])
-
-
-def in_flight(
-    tables: Sequence[InflightTable], rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S
-) -> FloatArray:
-    """Requests in flight per replica on each of A arms, in M draws; shape (A, M, X), finite at every one of X rates (1/s).
-
-    Factors on C1 and C2 have shape (M, A, 2). While a load near or beyond saturation lasts, a queue grows.
-    """
-    alone, each = np.moveaxis(factors, 2, 0).swapaxes(1, 2)[..., None]
-    others, latency_s, share = (
-        np.stack([getattr(one, name) for one in tables])[:, None, :]
-        for name in ("others", "latency_s", "alone_share")
-    )
-    rates = others / (latency_s * (alone * share + each * (1.0 - share)))
-    # Beyond it a queue grows.
-    full = (
-        FULL * np.stack([one.saturations(factors[:, place]) for place, one in enumerate(tables)])[..., None]
-    )
-    asked = np.minimum(rps, full)
-    # All draws in one look-up, each shifted beyond the one before it: one look-up per draw takes five times as long.
-    shift = (
-        np.arange(full.size).reshape(full.shape)
-        * 2.0
-        * (float(rates.max()) + float(asked.max(initial=0.0)) + 1.0)
-    )
-    held = np.interp(
-        (asked + shift).ravel(), (rates + shift).ravel(), np.broadcast_to(others, rates.shape).ravel()
-    )
-    held = held.reshape(asked.shape)
-    return np.asarray(held + np.maximum(rps - full, 0.0) * (lasts_s / 2.0) if lasts_s else held)
-
-
-def table(curve: Curve) -> InflightTable:
-    """Tabulate a curve from a lone request to well beyond where its rate has reached saturation."""
-    line, saturation_rps = curve.line, curve.saturation_rps
-    most = 2.0 * line.c1_s / line.c2_s / (1.0 - FULL)
-    others = np.concatenate([[0.0], np.geomspace(most * 1e-5, most, _KNOTS)])
-    return InflightTable(
-        others,
-        curve.met_latencies(others),
-        np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)),
-        saturation_rps,
-    )
-
 
 _DAY_S = 86400.0
 _STAYS = 1.2
@@ -168,37 +94,6 @@ class Stakes:
         return self.start_up_s / self.away_share if self.away_share else self.start_up_s
 
 
-@dataclass(frozen=True, slots=True)
-class FittedLaw:
-    """One arm as the profile knows it under the conditions of a service.
-
-    Attributes:
-        table: its number in flight.
-        strain: ratio of its figures to their limits; None without objectives.
-        tokens_per_step: E that was measured live; None as calibrated.
-        calibrated_tokens_per_step: E when the arm was measured; None if it was not.
-    """
-
-    prior: LawPrior
-    table: InflightTable
-    strain: ObjectiveStrain | None = None
-    tokens_per_step: float | None = None
-    calibrated_tokens_per_step: float | None = None
-
-
-def fitted_law(one: ArmEvaluation) -> FittedLaw:
-    """An arm's evaluation reduced to what the rule needs."""
-    line = one.curve.line
-    relative = line.covariance / np.outer((line.c1_s, line.c2_s), (line.c1_s, line.c2_s))
-    return FittedLaw(
-        LawPrior(one.arm, line.c1_s, line.c2_s, relative),
-        table(one.curve),
-        one.strain,
-        one.tokens_per_step,
-        one.calibrated_tokens_per_step,
-    )
-
-
 def known_speedup(
     laws: Sequence[FittedLaw],
     evidence: Mapping[Arm, Evidence],
@@ -211,20 +106,19 @@ def known_speedup(
 
     `laws` are of no speculation, the arm and all others that have evidence; `now_s` is on the clock of the evidence.
     """
-    arms = [law.prior.arm for law in laws]
+    arms = [law.arm for law in laws]
     if arm == NO_SPECULATION or arm not in arms or NO_SPECULATION not in arms or not rps > 0.0:
         return None
-    known = learned([law.prior for law in laws], evidence, now_s)
+    known = learned(laws, evidence, now_s)
     likely = np.exp(known.mean).reshape(1, -1, 2)
     places = [arms.index(one) for one in (NO_SPECULATION, arm)]
-    if any(rps > FULL * float(laws[i].table.saturations(likely[:, i])[0]) for i in places):
+    if any(rps > FULL * float(laws[i].saturations(likely[:, i])[0]) for i in places):
         return None
 
     def logarithm(factors: FloatArray) -> FloatArray:
         # At equal rates latencies and requests in flight have the same ratio.
         none, other = (
-            np.log(laws[i].table.at(np.array([max(rps, _LEAST_RPS)]), factors[:, i], 0.0)[:, 0])
-            for i in places
+            np.log(laws[i].at(np.array([max(rps, _LEAST_RPS)]), factors[:, i], 0.0)[:, 0]) for i in places
         )
         return np.asarray(none - other)
 
@@ -313,8 +207,8 @@ def decide_by_saving(
     `live` is the last window of the arm in place: its length is the time since the one before, if that is shorter, and its requests
     are those from which the arm's law may be learned. Candidate and times in the memory are left to the caller.
     """
-    arms = [one.prior.arm for one in laws]
-    known = learned([one.prior for one in laws], memory.evidence, now_s)
+    arms = [one.arm for one in laws]
+    known = learned(laws, memory.evidence, now_s)
     kept = math.exp(-live.window_s / ACCOUNT_S)
     largest = memory.largest.after(ahead.largest_rps, now_s)
     i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
@@ -341,9 +235,9 @@ def decide_by_saving(
     teaches = not drains and backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
     if teaches and live.inflight is not None and live.latency_s is not None:
         among = live.inflight if live.met_inflight is None else live.met_inflight
-        expected_s = laws[i].table.parts_s(among)
+        expected_s = laws[i].parts_s(among)
         seen = SeenLatency(live.latency_s, live.requests, expected_s, stakes.noticed_s)
-        evidence = with_latency(memory.evidence, known, laws[i].prior, seen, now_s)
+        evidence = with_latency(memory.evidence, known, laws[i], seen, now_s)
     after = replace(memory, saved=saved, evidence=evidence, largest=largest, backlog=backlog)
     if arm != memory.running:
         after = replace(after, running=arm, last_switch_s=now_s)
@@ -396,11 +290,10 @@ class _View:
     def __post_init__(self) -> None:
         shares, rates = _arrays(self.ahead.expected)
         past_shares, past_rates = _arrays(self.ahead.seen)
-        tables = [law.table for law in self.laws]
         fewer_rps = self.live.rps / (1.0 - self.stakes.away_share)
         asked = np.concatenate([[self.live.rps, fewer_rps], rates, past_rates])
         # Waits in queues are calculated along the paths of the load.
-        held, past = in_flight(tables, asked, self.factors, 0.0), 2 + len(rates)
+        held, past = in_flight(self.laws, asked, self.factors, 0.0), 2 + len(rates)
         self.now, self.fewer, self.taken = held[:, :, 0], held[:, :, 1], held[:, :, 2:past] @ shares
         strain, own = self.laws[self.running].strain, self.factors[:, self.running]
         self.tails = np.ones((len(own), 1))
@@ -408,7 +301,7 @@ class _View:
             self.tails = tail_factor(strain.at(self.now[self.running][:, None], own), self.live.strain)
         counted = held * self._weights(held)
         self.expected = counted[:, :, 2:past] @ shares
-        self.carries = np.stack([one.saturations(self.factors[:, i]) for i, one in enumerate(tables)])
+        self.carries = np.stack([one.saturations(self.factors[:, i]) for i, one in enumerate(self.laws)])
         # No path is kept of all the past: a load beyond an arm's capacity is taken to last for an hour.
         queued = np.maximum(past_rates - FULL * self.carries[..., None], 0.0) * (LASTS_S / 2.0)
         self.usual = (counted[:, :, past:] + queued) @ past_shares
@@ -495,7 +388,7 @@ class _View:
     def _days(self, none: int, mean_rps: float, share: float) -> FloatArray:
         """Worth of not risking the worst hour of a day on each arm (request-seconds a day); (A,)."""
         i = self.running
-        levels = np.array([law.prior.c1_s / law.prior.c2_s for law in self.laws])
+        levels = np.array([law.c1_s / law.c2_s for law in self.laws])
         half = levels[:, None] * (self.factors[..., 0] / self.factors[..., 1]).T
         # A young service may meet any load: a reason not to enter an arm, and none to leave it.
         known_days = self.ahead.known_s / self.stakes.young_s if self.stakes.young_s else 1.0
@@ -518,14 +411,14 @@ class _View:
         if self.queued:
             covered, least = True, _SHORTER * float(waited[0].mean())
         net = float(change.drawn.mean()) - (least if covered else 0.0)
-        entered = self.laws[b].prior.arm != NO_SPECULATION
+        entered = self.laws[b].arm != NO_SPECULATION
         doubt = stakes.doubt * float((change.drawn - instead).std()) if entered else 0.0
         taken = (self.taken[i] + waited[0] / stakes.horizon_s, self.taken[b] + waited[1] / stakes.horizon_s)
         log_ratios = np.log(np.maximum(taken[1], _LEAST) / np.maximum(taken[0], _LEAST))
         # The ratio of the means, as for the saving: the mean of ratios may have another sign.
         share = 1.0 - float(taken[1].mean()) / max(float(taken[0].mean()), _LEAST)
         return ArmSaving(
-            self.laws[b].prior.arm,
+            self.laws[b].arm,
             share,
             float(log_ratios.std()),
             float(change.saving.mean()),
@@ -560,6 +453,6 @@ class _View:
         return np.asarray(soon * horizon_s + lasting * max(_DAY_S - horizon_s, 0.0))
 
 
-def _arrays(loads: Sequence[ExpectedLoad]) -> tuple[FloatArray, FloatArray]:
+def _arrays(loads: Loads) -> tuple[FloatArray, FloatArray]:
     shares, rates = zip(*loads, strict=True)
     return np.asarray(shares, dtype=float), np.asarray(rates, dtype=float)

@@ -11,7 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,11 +21,8 @@ from breakeven.planning.surprise import LASTS_S
 _PARTS = 7
 
 
-class ExpectedLoad(NamedTuple):
-    """A request rate per replica (1/s), and the share of the time for which it is expected; all shares sum to 1."""
-
-    share: float
-    rps: float
+Loads: TypeAlias = tuple[tuple[float, float], ...]
+"""Shares of the time, which sum to 1, each with the request rate per replica (1/s) that is expected for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class PastRates:
         return PastRates(self.end_s, rps)
 
 
-def expected_loads(rates_rps: Iterable[float]) -> tuple[ExpectedLoad, ...]:
+def expected_loads(rates_rps: Iterable[float]) -> Loads:
     """Condense past rates (1/s per replica, at equal distances in time) to a few, ascending.
 
     The lower half becomes its mean, then the next quarter, the next eighth: latency bends most at the highest loads,
@@ -60,12 +57,12 @@ def expected_loads(rates_rps: Iterable[float]) -> tuple[ExpectedLoad, ...]:
     # Whatever is not finite shows in the sum, without a look at each of a day's rates.
     if rates and not (math.isfinite(math.fsum(rates)) and rates[0] >= 0):
         raise ValueError("rates_rps: a rate is not a finite number of at least 0; missing data is not a load")
-    loads: list[ExpectedLoad] = []
+    loads: list[tuple[float, float]] = []
     start = 0
     while start < len(rates):
         left = len(rates) - start
         count = left if len(loads) == _PARTS - 1 else max(left // 2, 1)
-        loads.append(ExpectedLoad(count / len(rates), math.fsum(rates[start : start + count]) / count))
+        loads.append((count / len(rates), math.fsum(rates[start : start + count]) / count))
         start += count
     return tuple(loads)
 
@@ -80,16 +77,16 @@ class Forecast:
     """Loads to come, as expected from the past.
 
     Attributes:
-        expected: over the horizon, with the share of its time; shares sum to 1.
-        seen: all of the known past, in the same form.
+        expected: over the horizon.
+        seen: over all of the known past.
         largest_rps: highest rate in it (1/s per replica).
         known_s: length of the known past (s); gaps do not count.
         paths: the same expectation as equally likely courses of the rate (1/s per replica) at equal distances over the
             horizon. Empty: the mean all the time.
     """
 
-    expected: tuple[ExpectedLoad, ...]
-    seen: tuple[ExpectedLoad, ...]
+    expected: Loads
+    seen: Loads
     largest_rps: float
     known_s: float
     paths: tuple[tuple[float, ...], ...] = ()
@@ -126,8 +123,8 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
     edges = np.array([np.linspace(first, last, _TIMES + 1) for first, last in places]).reshape(-1, _TIMES + 1)
     means = np.diff(np.interp(edges, np.arange(len(come)), come)) / np.diff(edges)
     return Forecast(
-        tuple(ExpectedLoad(share / len(parts), rps) for part in parts for share, rps in part),
-        expected_loads(past.rps) or (ExpectedLoad(1.0, now_rps),),
+        tuple((share / len(parts), rps) for part in parts for share, rps in part),
+        expected_loads(past.rps) or ((1.0, now_rps),),
         max((now_rps, *past.rps)),
         min(now_s - first_s, len(past.end_s) * step_s),
         (_lasting(now_rps, means, horizon_s), *map(tuple, means.tolist())),

@@ -23,6 +23,10 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.decision_memory import ANOTHER_UNIT, Evidence
+from breakeven.planning.evaluation import ArmEvaluation
+from breakeven.planning.objective import ObjectiveStrain
+from breakeven.planning.surprise import LASTS_S
+from breakeven.profile.curves import Curve
 
 _SHARED_SD = 0.10
 """Standard deviation of the error that all arms share: live requests differ from the requests of the calibration."""
@@ -71,19 +75,114 @@ def _moved(seen: Evidence, level_s: tuple[float, float]) -> FloatArray:
     return np.asarray((_CONVERTED_SD * np.log(np.divide(level_s, seen.level_s or level_s))) ** 2)
 
 
-@dataclass(frozen=True, slots=True)
-class LawPrior:
-    """An arm's law as the profile has it: C1 and C2 (s), and their covariance, each over its value, shape (2, 2)."""
+_KNOTS = 48
+FULL = 0.97
+"""Share of saturation up to which the law's number in flight is reached while a load lasts; beyond it a queue grows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedLaw:
+    """One arm's law as the profile knows it under the conditions of a service, tabulated once at K numbers of others from 0.
+
+    Attributes:
+        c1_s, c2_s: C1 and C2 (s).
+        relative_covariance: of both, each over its value, shape (2, 2).
+        others, latency_s: the table, shape (K,) each.
+        alone_share: share of C1 in that latency; shape (K,).
+        saturation_rps: rate beyond which there is no steady state (1/s).
+        strain: ratio of its figures to their limits; None without objectives.
+        tokens_per_step: E that was measured live; None as calibrated.
+        calibrated_tokens_per_step: E when the arm was measured; None if it was not.
+    """
 
     arm: Arm
     c1_s: float
     c2_s: float
     relative_covariance: FloatArray
+    others: FloatArray
+    latency_s: FloatArray
+    alone_share: FloatArray
+    saturation_rps: float
+    strain: ObjectiveStrain | None = None
+    tokens_per_step: float | None = None
+    calibrated_tokens_per_step: float | None = None
+
+    @classmethod
+    def of(cls, arm: Arm, curve: Curve) -> FittedLaw:
+        """The law of a curve, from a lone request to well beyond where its rate has reached saturation."""
+        line = curve.line
+        most = 2.0 * line.c1_s / line.c2_s / (1.0 - FULL)
+        others = np.concatenate([[0.0], np.geomspace(most * 1e-5, most, _KNOTS)])
+        return cls(
+            arm,
+            line.c1_s,
+            line.c2_s,
+            line.covariance / np.outer((line.c1_s, line.c2_s), (line.c1_s, line.c2_s)),
+            others,
+            curve.met_latencies(others),
+            np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)),
+            curve.saturation_rps,
+        )
 
     @property
     def level_s(self) -> tuple[float, float]:
         """Both coefficients (s)."""
         return self.c1_s, self.c2_s
+
+    def parts_s(self, others: float) -> tuple[float, float]:
+        """Latency (s) among others in flight: of a lone request, and the part that the others add."""
+        alone_s = float(np.interp(others, self.others, self.latency_s * self.alone_share))
+        latency_s = float(np.interp(others, self.others, self.latency_s))
+        # A table that is constant beyond its end would make an engine with a long queue look slower than it is.
+        beyond = max(others - float(self.others[-1]), 0.0) / self.saturation_rps
+        return alone_s, latency_s + beyond - alone_s
+
+    def saturations(self, factors: FloatArray) -> FloatArray:
+        """Rates (1/s) beyond which there is no steady state, for drawn factors on C1 and C2: shape (M, 2) to (M,)."""
+        return np.asarray(self.saturation_rps / factors[:, 1])
+
+    def at(self, rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S) -> FloatArray:
+        """Requests in flight per replica: `in_flight` of this arm alone, factors of shape (M, 2) to (M, X)."""
+        return np.asarray(in_flight([self], rps, factors[:, None, :], lasts_s)[0])
+
+
+def fitted_law(one: ArmEvaluation) -> FittedLaw:
+    """An arm's evaluation reduced to what the rule needs."""
+    return replace(
+        FittedLaw.of(one.arm, one.curve),
+        strain=one.strain,
+        tokens_per_step=one.tokens_per_step,
+        calibrated_tokens_per_step=one.calibrated_tokens_per_step,
+    )
+
+
+def in_flight(
+    laws: Sequence[FittedLaw], rps: FloatArray, factors: FloatArray, lasts_s: float = LASTS_S
+) -> FloatArray:
+    """Requests in flight per replica on each of A arms, in M draws; shape (A, M, X), finite at every one of X rates (1/s).
+
+    Factors on C1 and C2 have shape (M, A, 2). While a load near or beyond saturation lasts, a queue grows.
+    """
+    alone, each = np.moveaxis(factors, 2, 0).swapaxes(1, 2)[..., None]
+    others, latency_s, share = (
+        np.stack([getattr(one, name) for one in laws])[:, None, :]
+        for name in ("others", "latency_s", "alone_share")
+    )
+    rates = others / (latency_s * (alone * share + each * (1.0 - share)))
+    # Beyond it a queue grows.
+    full = FULL * np.stack([one.saturations(factors[:, i]) for i, one in enumerate(laws)])[..., None]
+    asked = np.minimum(rps, full)
+    # All draws in one look-up, each shifted beyond the one before it: one look-up per draw takes five times as long.
+    shift = (
+        np.arange(full.size).reshape(full.shape)
+        * 2.0
+        * (float(rates.max()) + float(asked.max(initial=0.0)) + 1.0)
+    )
+    held = np.interp(
+        (asked + shift).ravel(), (rates + shift).ravel(), np.broadcast_to(others, rates.shape).ravel()
+    )
+    held = held.reshape(asked.shape)
+    return np.asarray(held + np.maximum(rps - full, 0.0) * (lasts_s / 2.0) if lasts_s else held)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,31 +223,31 @@ def _standard(name: str) -> FloatArray:
     return np.concatenate([half.T, -half.T])
 
 
-def learned(priors: Sequence[LawPrior], evidence: Mapping[Arm, Evidence], now_s: float) -> LearnedLaws:
+def learned(laws: Sequence[FittedLaw], evidence: Mapping[Arm, Evidence], now_s: float) -> LearnedLaws:
     """Laws of all arms from the profile and the live evidence."""
-    size = 2 * len(priors)
-    levels_s = {one.arm: one.level_s for one in priors}
+    size = 2 * len(laws)
+    levels_s = {one.arm: one.level_s for one in laws}
     seen = {
         arm: converted(one.faded(now_s), levels_s[arm]) for arm, one in evidence.items() if arm in levels_s
     }
-    family_variance = _family_variances(priors, seen)
+    family_variance = _family_variances(laws, seen)
     prior = np.full((size, size), _SHARED_SD**2)
-    for i, one in enumerate(priors):
-        for j, other in enumerate(priors):
+    for i, one in enumerate(laws):
+        for j, other in enumerate(laws):
             if one.arm.family == other.arm.family and one.arm != NO_SPECULATION:
                 prior[2 * i : 2 * i + 2, 2 * j : 2 * j + 2] += family_variance[one.arm.family]
         own = slice(2 * i, 2 * i + 2)
         prior[own, own] += _bounded(one.relative_covariance) + _OWN_SD**2 * np.eye(2)
     precision = np.linalg.inv(prior)
     pull = np.zeros(size)
-    for i, one in enumerate(priors):
+    for i, one in enumerate(laws):
         if (found := seen.get(one.arm)) is None:
             continue
         (a, b, c), towards = found.precision, found.pull
         precision[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] += np.array([[a, b], [b, c]])
         pull[2 * i : 2 * i + 2] += towards
     covariance = np.linalg.inv(precision)
-    return LearnedLaws(tuple(one.arm for one in priors), covariance @ pull, covariance)
+    return LearnedLaws(tuple(one.arm for one in laws), covariance @ pull, covariance)
 
 
 def _bounded(covariance: FloatArray) -> FloatArray:
@@ -157,7 +256,7 @@ def _bounded(covariance: FloatArray) -> FloatArray:
     return np.asarray(covariance * np.outer(share, share))
 
 
-def _family_variances(priors: Sequence[LawPrior], seen: Mapping[Arm, Evidence]) -> dict[str, float]:
+def _family_variances(laws: Sequence[FittedLaw], seen: Mapping[Arm, Evidence]) -> dict[str, float]:
     """Variance of the error that the draft lengths of a drafter share, alone and among others.
 
     The error of a drafter seen against no speculation is possible at loads that were not seen yet too: a drafter that is half
@@ -165,7 +264,7 @@ def _family_variances(priors: Sequence[LawPrior], seen: Mapping[Arm, Evidence]) 
     """
     none = _level(seen.get(NO_SPECULATION))
     variances: dict[str, float] = {}
-    for one in priors:
+    for one in laws:
         level = _level(seen.get(one.arm))
         shown = (level[0] - none[0]) ** 2 - level[1] - none[1] if level[1] else 0.0
         variances[one.arm.family] = max(variances.get(one.arm.family, _FAMILY_SD**2), shown)
@@ -206,16 +305,16 @@ class SeenLatency:
 
 
 def with_latency(
-    evidence: Mapping[Arm, Evidence], laws: LearnedLaws, prior: LawPrior, seen: SeenLatency, now_s: float
+    evidence: Mapping[Arm, Evidence], known: LearnedLaws, law: FittedLaw, seen: SeenLatency, now_s: float
 ) -> dict[Arm, Evidence]:
     """The evidence with one more window's mean latency of the arm in place.
 
-    `laws` are as known before this window, which ends at `now_s`; `prior` is the arm's law as converted to the present
+    `known` are the laws before this window, which ends at `now_s`; `law` is the arm's law as converted to the present
     acceptance and lengths.
     """
-    arm, level_s = prior.arm, prior.level_s
-    place = 2 * laws.arms.index(arm)
-    mean = laws.mean[place : place + 2]
+    arm, level_s = law.arm, law.level_s
+    place = 2 * known.arms.index(arm)
+    mean = known.mean[place : place + 2]
     parts = np.asarray(seen.expected_s) * np.exp(mean)
     predicted_s = float(parts.sum())
     if not (predicted_s > 0.0 and seen.latency_s > 0.0):
@@ -238,7 +337,7 @@ def with_latency(
     if news <= 0.0:
         return dict(evidence)
     variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / seen.requests
-    doubt = float(share @ laws.covariance[place : place + 2, place : place + 2] @ share)
+    doubt = float(share @ known.covariance[place : place + 2, place : place + 2] @ share)
     if abs(surprise) > _SURPRISING_SD * math.sqrt(doubt + variance):
         # One surprising window counts less; several in a row show that the engine has changed.
         variance *= 4.0

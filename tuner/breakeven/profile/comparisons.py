@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.phrases import pays_text, ranges_text
 from breakeven.profile.curves import Curve, DoubtsAtRate, bounds_around, doubted, ends_around
@@ -63,8 +62,8 @@ class Comparison:
     """An arm against another one, usually no speculation.
 
     Attributes:
-        speedup: latency of `against` over latency of `arm` at the load; 0 where only the arm is saturated, infinite
-            where only `against` is, None where both are.
+        speedup: latency of the other arm over latency of this one at the load; 0 where only this one is saturated, infinite
+            where only the other is, None where both are.
         speedup_ci: bounds; an open end is None.
         c1_ratio, c2_ratio: C1R and C2R; if C2R is above 1, the gain shrinks with load.
         verdict: at which loads the arm pays.
@@ -76,11 +75,9 @@ class Comparison:
         side_by_side: whether both were measured beside each other near the load; else the law expects the speedup from windows of
             other minutes, or of other loads.
         saturated: whether the arm has no steady state at the load.
-        against_saturated: whether `against` has none.
+        against_saturated: whether the other one has none.
     """
 
-    arm: Arm
-    against: Arm
     speedup: float | None
     speedup_ci: Bounds | None
     c1_ratio: float
@@ -120,13 +117,6 @@ class Comparison:
         return "measured side by side" if self.side_by_side else "expected"
 
 
-class JudgedCurve(NamedTuple):
-    """An arm, and its latency against load."""
-
-    arm: Arm
-    curve: Curve
-
-
 class Speedups(NamedTuple):
     """Speedups at many rates, and their bounds, NaN where there is none.
 
@@ -139,17 +129,16 @@ class Speedups(NamedTuple):
 
 
 def compare_curves(
-    arm: JudgedCurve, against: JudgedCurve, load: LoadPoint, confidence: float, rps_range: Span | None = None
+    judged: Curve, other: Curve, load: LoadPoint, confidence: float, rps_range: Span | None = None
 ) -> Comparison:
     """Compare two curves at a load: a rate compares at equal rate, a concurrency at equal concurrency.
 
     `rps_range` is the load range of interest for the verdict; None takes the measured range of both. A break-even has a
     figure only within the measured range, whatever is of interest.
     """
-    judged, other = arm.curve, against.curve
     speedup, speedup_ci = _speedup(judged, other, load, _t(judged, other, confidence))
     return replace(
-        _at_every_load(arm, against, confidence, rps_range),
+        _at_every_load(judged, other, confidence, rps_range),
         speedup=speedup,
         speedup_ci=speedup_ci,
         side_by_side=all(_measured_near(load.on(curve).others, curve) for curve in (judged, other)),
@@ -174,17 +163,12 @@ def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: fl
 
 # The search takes as long as a curve, and an idle service repeats it in every cycle: as many pairs as `document` keeps curves.
 @lru_cache(maxsize=256)
-def _at_every_load(
-    arm: JudgedCurve, against: JudgedCurve, confidence: float, rps_range: Span | None
-) -> Comparison:
+def _at_every_load(judged: Curve, other: Curve, confidence: float, rps_range: Span | None) -> Comparison:
     """The part of a comparison that holds at every load, as if both were saturated."""
-    judged, other = arm.curve, against.curve
     t = _t(judged, other, confidence)
     measured = _common_range(judged, other)
     c1_ratio, c2_ratio = judged.line.c1_s / other.line.c1_s, judged.line.c2_s / other.line.c2_s
     found = Comparison(
-        arm=arm.arm,
-        against=against.arm,
         speedup=None,
         speedup_ci=None,
         c1_ratio=c1_ratio,

@@ -18,7 +18,7 @@ from pydantic import Field
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.intake import json_value, wrong_field
-from breakeven.profile.comparisons import Comparison, JudgedCurve, compare_curves
+from breakeven.profile.comparisons import Comparison, compare_curves
 from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
 from breakeven.profile.fits import ArmFit, Lengths, MeasuredDrafter, drafters_of
@@ -220,8 +220,8 @@ class Profile:
             NotIdentifiedError: what was measured does not determine one of the two.
         """
         wanted = conditions or Conditions()
-        judged = JudgedCurve(arm, self.curve(arm, wanted))
-        other = JudgedCurve(against, self.curve(against, wanted.of_another_arm()))
+        judged = self.curve(arm, wanted)
+        other = self.curve(against, wanted.of_another_arm())
         return compare_curves(judged, other, LoadPoint(rps, concurrency), confidence or self.confidence)
 
 

@@ -13,7 +13,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, tokens_per_step_iid
 from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedups_at_rps
-from breakeven.profile.comparisons import JudgedCurve, Speedups, compare_curves
+from breakeven.profile.comparisons import Speedups, compare_curves
 from breakeven.profile.fits import Measurement
 from breakeven.profile.operating_conditions import SAME, ConditionsOf, as_measured, strays
 from breakeven.profile.student_t import t_quantile
@@ -182,8 +182,7 @@ def _arm_curve(
         measured_speedup = plain.latencies_at_rps(measured_rps) / measured_s
     if plain is not None and fit.k > 0:
         speedups = speedups_at_rps(own, plain, rps, confidence)
-        pair = JudgedCurve(fit.arm, own), JudgedCurve(NO_SPECULATION, plain)
-        comparison = compare_curves(*pair, LoadPoint(rps=0.0), confidence)
+        comparison = compare_curves(own, plain, LoadPoint(rps=0.0), confidence)
         break_even_rps = comparison.break_even_rps
         break_even_ci_rps = comparison.break_even_ci_rps or break_even_ci_rps
     return ArmCurve(

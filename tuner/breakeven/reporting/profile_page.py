@@ -150,18 +150,18 @@ def verdict(
         where += f" and {lengths}"
     arms = [fit.arm for fit in fits]
     found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), conditions, derived=True))
-    compared = [one.against_none for one in found.arms if one.against_none]
-    best = max(compared, key=lambda c: c.speedup or 0.0, default=None)
+    compared = [(one.arm, one.against_none) for one in found.arms if one.against_none]
+    arm, best = max(compared, key=lambda pair: pair[1].speedup or 0.0, default=(NO_SPECULATION, None))
     if best is None or best.speedup is None:
         return f"These points do not show whether speculation pays {where}."
     bounds = f"({through(best.speedup, *best.speedup_ci, places=2)})" if best.speedup_ci is not None else ""
     until = f", {best.how_known}" + (f"; it {best.break_even}" if best.break_even else "")
     known = Estimate.of(best.speedup, best.speedup_ci)
     if known.above(1.0):
-        return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
+        return f"{arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
     if known.below(1.0):
-        return f"Speculation slows requests: the best arm, {best.arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
-    return f"Too close to decide: {best.arm} is {best.speedup:.2f}x {bounds} {where}{until}."
+        return f"Speculation slows requests: the best arm, {arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
+    return f"Too close to decide: {arm} is {best.speedup:.2f}x {bounds} {where}{until}."
 
 
 def _tables(profile: Profile) -> list[Table]:

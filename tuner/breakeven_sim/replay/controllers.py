@@ -14,8 +14,8 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision import Action, Situation, decide, with_acceptance
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import evaluate_live
-from breakeven.planning.expected_saving import FittedLaw, fitted_law
 from breakeven.planning.forecast import PastRates
+from breakeven.planning.learned_laws import FittedLaw, fitted_law
 from breakeven.planning.objective import Policy
 from breakeven.planning.observed_load import Load
 from breakeven.profile import Profile
