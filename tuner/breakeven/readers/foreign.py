@@ -9,7 +9,6 @@ NaN where a point can do without the figure. Another NaN and a value of another 
 from __future__ import annotations
 
 import contextlib
-import csv
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +33,7 @@ from pydantic import (
 
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
-from breakeven.intake import json_value, kind_of, wrong_field
+from breakeven.intake import json_value, kind_of, shipped_rows, wrong_field
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.phrases import figure
 from breakeven.points.point import COLUMNS, ENGINE, SETTING, WHERE, Origin, Point
@@ -144,18 +143,12 @@ class Row(NamedTuple):
 def tables() -> Mapping[str, Mapping[str, Row]]:
     """What is read of each tool, by figure."""
     found: dict[str, dict[str, Row]] = {}
-    for table, name, kind, places, means in shipped_rows("fields.csv"):
+    for table, name, kind, places, means in shipped_rows(Path(__file__).with_name("fields.csv")):
         for percent in ("50", "95", "99") if "#" in name else ("",):
             spread = (one for place in places.replace("#", percent).split(" | ") for one in _spread(place))
             row = Row(kind, tuple(spread), means)
             found.setdefault(table, {})[name.replace("#", percent)] = row
     return found
-
-
-def shipped_rows(name: str) -> list[list[str]]:
-    """The rows of a table beside this module, without its header."""
-    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))[1:]
 
 
 def _spread(place: str) -> Sequence[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
-from breakeven.intake import file_text
+from breakeven.intake import file_text, shipped_rows
 from breakeven.points import table
 from breakeven.points.point import ENGINE, SETTING, Origin, Point
 from breakeven.readers import foreign
@@ -49,7 +49,7 @@ class Other(NamedTuple):
 @cache
 def others() -> Sequence[Other]:
     """The results of load generators that are known and not read."""
-    rows = foreign.shipped_rows("others.csv")
+    rows = shipped_rows(Path(__file__).with_name("others.csv"))
     return [Other(known, pattern, tool, instead or _BY_HAND) for known, pattern, tool, instead in rows]
 
 
