@@ -60,7 +60,7 @@ def pages() -> dict[str, dict[str, str]]:
         ),
     )
     commands = _table(
-        ("command", "effect"), ((f"[`{name}`]({name}.md)", entry.summary) for name, entry in COMMANDS.items())
+        ("command", "effect"), ((f"[`{name}`]({name}.md)", summary) for name, summary in COMMANDS.items())
     )
     made = {"cli/README.md": {"commands": commands}, "cli/points-file.md": {"columns": columns}}
     context = click.Context(root, info_name="breakeven")
