@@ -88,6 +88,7 @@ _Counted = Annotated[_Number | None, AfterValidator(lambda value: value or None)
 _NAN_IS_ABSENT = BeforeValidator(lambda value: None if _holed(value) else value)
 # A figure that a point can do without: tools write NaN for a mean of nothing.
 _Figure = Annotated[_Counted, _NAN_IS_ABSENT]
+# EvalScope writes -1 for "not measured" and for "no rate".
 _POSITIVE = AfterValidator(lambda value: value if value and value > 0 else None)
 _WHOLE_LIST = BeforeValidator(lambda listed: () if _holed(listed) else listed)
 _UNLIMITED = BeforeValidator(lambda rate: None if rate in ("inf", "Infinity", "trace", math.inf) else rate)

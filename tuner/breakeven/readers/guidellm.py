@@ -2,7 +2,7 @@
 
 The field that states how requests arrived has moved. It is `config.strategy` in reports of version 2 and 1 (0.5 to 0.8),
 `scheduler.strategy` in 0.4, and `args.strategy` beside `run_stats` in 0.2 and 0.3. All versions have the same metrics:
-`metrics.<name>.successful.mean`.
+`metrics.<name>.successful.mean`. The mean in flight is of all requests: those cut off at the end were in flight like the others.
 
 GuideLLM's inter_token_latency is decode time over decoded tokens, which is TPOT. Its time_per_output_token divides by
 all tokens, so it is not TPOT.

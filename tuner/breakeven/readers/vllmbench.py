@@ -165,6 +165,7 @@ def _times(read: Read, arm: Arm, flags: list[Reason]) -> Columns:
     columns: Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
     tokens = (read.output_total or 0.0) / read.requests
     columns["tpot_mean_s"] = (ratio_of_means_s(latency_s, read.ttft_mean_s, tokens), "mean_latency_s")
+    # `start_times` are of a clock of their own.
     if read.ended_s is not None and read.seconds:
         columns["begun_s"] = (max(read.ended_s - read.seconds, 0.0), "ended_s")
     listed = _listed(read)
