@@ -5,6 +5,7 @@ Every reader of files and documents ends here, so that the same mistake has the 
 
 from __future__ import annotations
 
+import csv
 import json
 import stat
 from pathlib import Path
@@ -48,6 +49,12 @@ def file_text(path: Path, expected: str, where: str | None = None) -> str:
         raise InputError(
             where, error.strerror or "cannot be read", f"a file that can be read: {expected}"
         ) from None
+
+
+def shipped_rows(path: Path) -> list[list[str]]:
+    """The rows of a table that ships with the library, without its header."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))[1:]
 
 
 def json_value(text: str | bytes, where: str, expected: str) -> Any:

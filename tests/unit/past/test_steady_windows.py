@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.past.courses import NOW, RESETS, SAMPLES, PodCourse
 from breakeven.past.pod_facts import PodFacts, kind_of
-from breakeven.past.steady import WORDS, CutPast, WindowWord, cut
+from breakeven.past.steady import MEANINGS, CutPast, WindowWord, cut
 from fakes.past_courses import C1_S, C2_S, grid_of, lawful
 
 RATES = np.full(6, 1.0)
@@ -74,7 +74,7 @@ def test_a_window_that_is_not_steady_has_its_word(word, change):
     assert found.dropped[word] >= 1
     assert set(found.dropped) == {word}
     assert len(found.windows) == RATES.size - found.dropped[word]
-    assert word in WORDS
+    assert word in MEANINGS
 
 
 def test_what_is_missing_and_what_contradicts_is_named():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -322,3 +323,12 @@ def test_texts_of_load_generators_that_are_not_read_are_passed_over_by_name(text
 def test_the_rate_of_llm_d_stands_under_either_name() -> None:
     performance = json.loads(json.dumps(LLMD).replace("requests_rate", "request_rate"))
     assert read(performance).achieved_rps == read(LLMD).achieved_rps == 4.0
+
+
+@pytest.mark.parametrize("key", ["request_latency.p99", "time_to_first_token.mean"])
+def test_a_refused_time_names_its_own_path_whatever_its_unit(key: str) -> None:
+    metric_name, statistic = key.split(".")
+    changed = json.loads(json.dumps(LLMD))
+    changed["results"]["request_performance"]["aggregate"]["latency"][metric_name][statistic] = -1.0
+    with pytest.raises(InputError, match=rf"aggregate\.latency\.{re.escape(key)}: -"):
+        read(changed)

@@ -7,18 +7,12 @@ import re
 from typing import Any
 
 import pytest
-from pydantic import AliasChoices
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.points.table import document as columns_of
-from breakeven.readers.aiperf import AiperfSummary
-from breakeven.readers.foreign import ForeignResult
-from breakeven.readers.guidellm import GuideLlmBenchmark
-from breakeven.readers.llmd import LlmdReport
+from breakeven.readers.foreign import tables
 from breakeven.readers.reading import read_text
-from breakeven.readers.summaries import EvalScopeSummary, GenAiBenchRun, InferencePerfStage
-from breakeven.readers.vllmbench import VllmBenchResult
 from fuzzing import (
     AIPERF,
     BENCH,
@@ -55,8 +49,8 @@ LONG = PLAIN | {
 # Its times make sense in s and in ms.
 BRIEF = json.loads(json.dumps(LLMD).replace("100.0", "0.01"))
 # In which of them a key matters depends on what else is there.
-SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
-    VllmBenchResult: [
+SAMPLES: dict[str, list[dict[str, Any]]] = {
+    "vllm bench serve": [
         PLAIN,
         BENCH,
         PLAIN | {"request_rate": 4.0, "max_concurrency": None},
@@ -66,7 +60,7 @@ SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
         PLAIN | {"request_throughput": 0.0},
         SGLANG,
     ],
-    AiperfSummary: [
+    "AIPerf": [
         AIPERF,
         AIPERF | {"input_config": {"loadgen": {"request_rate": 4.0, "arrival_pattern": "gamma"}}},
         AIPERF | {"input_config": {"loadgen": {"request_rate": 4.0}}},
@@ -78,7 +72,7 @@ SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
             "total_draft_tokens": metric("count", 2500.0),
         },
     ],
-    LlmdReport: [
+    "llm-d-benchmark": [
         LLMD,
         BRIEF,
         LLMD
@@ -92,21 +86,21 @@ SAMPLES: dict[type[ForeignResult], list[dict[str, Any]]] = {
         },
         LLMD | {"scenario": {"load": {"standardized": {"rate_qps": 4.0}}}},
     ],
-    GuideLlmBenchmark: [{"benchmarks": [benchmark]} for benchmark in GUIDELLM["benchmarks"]]
+    "GuideLLM": [{"benchmarks": [benchmark]} for benchmark in GUIDELLM["benchmarks"]]
     + [{"benchmarks": [{"metrics": GUIDELLM["benchmarks"][0]["metrics"], "config": {}}]}],
 }
 SAMPLES |= {
-    InferencePerfStage: [
+    "inference-perf": [
         INFERENCE_PERF,
         INFERENCE_PERF | {"load_summary": {"requested_rate": 4.0}},
         json.loads(json.dumps(INFERENCE_PERF).replace('"prompt_len"', '"prompt_tokens"')),
     ],
-    GenAiBenchRun: [
+    "genai-bench": [
         GENAI_BENCH,
         GENAI_BENCH | {"_time_unit": "s"},
         {"aggregated_metrics": GENAI_BENCH["aggregated_metrics"] | {"iteration_type": "request_rate"}, "_time_unit": "ms"},
     ],
-    EvalScopeSummary: [EVALSCOPE, EVALSCOPE_NEW],
+    "EvalScope": [EVALSCOPE, EVALSCOPE_NEW],
 }  # fmt: skip
 # With any other value, or any at all, the file is refused: test_other_tools.py, test_odd_results.py.
 ONE_VALUE = re.compile(
@@ -149,18 +143,17 @@ def with_value(sample: dict[str, Any], keys: list[str], at: str, value: Any) -> 
 
 
 def listed() -> list[Any]:
-    found = []
-    for model in SAMPLES:
-        for field in model.model_fields.values():
-            assert isinstance(field.validation_alias, AliasChoices)
-            keys = [str(key) for key in field.validation_alias.choices]
-            found += [pytest.param(model, keys, key, id=f"{model.__name__}-{key}") for key in keys]
-    return found
+    return [
+        pytest.param(tool, [*row.places], key, id=f"{tool}-{key}")
+        for tool in SAMPLES
+        for row in tables()[tool].values()
+        for key in row.places
+    ]
 
 
-@pytest.mark.parametrize(("model", "keys", "key"), listed())
-def test_a_listed_key_is_used(model: type[ForeignResult], keys: list[str], key: str) -> None:
-    for sample in SAMPLES[model]:
+@pytest.mark.parametrize(("tool", "keys", "key"), listed())
+def test_a_listed_key_is_used(tool: str, keys: list[str], key: str) -> None:
+    for sample in SAMPLES[tool]:
         speculates = SPECULATING.search(json.dumps(sample) + key)
         arm = Arm("ngram", 3) if speculates else NO_SPECULATION
         found = (outcome(with_value(sample, keys, key, value), arm) for value in VALUES)

@@ -1,7 +1,7 @@
 """The command line: `breakeven COMMAND`; one module per command, imported only when it runs.
 
 `breakeven --help` must answer in 0.3 s, so this module imports click and nothing of the library; each command's
-module is named in COMMANDS with the one line that the overview shows.
+module is named as the command.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import NamedTuple
 
 import click
 
@@ -22,28 +21,22 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
-class _Entry(NamedTuple):
-    module: str
-    summary: str
-
-
-COMMANDS: dict[str, _Entry] = {
-    "fit": _Entry("breakeven.cli.fit", "Fit the latency law of every measured arm."),
-    "predict": _Entry("breakeven.cli.predict", "Latency of one arm at one load."),
-    "plan": _Entry("breakeven.cli.plan", "The best arm at a load, and until which load."),
-    "acceptance": _Entry(
-        "breakeven.cli.acceptance", "Convert between the acceptance numbers in circulation."
-    ),
-    "schedule": _Entry("breakeven.cli.schedule", "Export vLLM's draft length per batch size."),
-    "simulate": _Entry("breakeven.cli.simulate", "Replay a trace against policies."),
-    "calibrate": _Entry("breakeven.cli.calibrate", "Sweep one running engine and append its points."),
-    "answers": _Entry("breakeven.cli.compare_answers", "Does an arm answer as no speculation does."),
-    "history": _Entry("breakeven.cli.history", "A workload's past at Prometheus as a points file."),
-    "report": _Entry("breakeven.cli.report", "One self-contained HTML page (and PNGs) of a profile."),
-    "lint": _Entry("breakeven.cli.lint", "Lines a manifest needs for opt-in and draining."),
-    "doctor": _Entry("breakeven.cli.doctor", "Does speculation pay right now, and if not, why."),
-    "engine-sim": _Entry("breakeven.cli.engine_sim", "The simulated vLLM: its flags, API and metrics."),
+COMMANDS: dict[str, str] = {
+    "fit": "Fit the latency law of every measured arm.",
+    "predict": "Latency of one arm at one load.",
+    "plan": "The best arm at a load, and until which load.",
+    "acceptance": "Convert between the acceptance numbers in circulation.",
+    "schedule": "Export vLLM's draft length per batch size.",
+    "simulate": "Replay a trace against policies.",
+    "calibrate": "Sweep one running engine and append its points.",
+    "answers": "Does an arm answer as no speculation does.",
+    "history": "A workload's past at Prometheus as a points file.",
+    "report": "One self-contained HTML page (and PNGs) of a profile.",
+    "lint": "Lines a manifest needs for opt-in and draining.",
+    "doctor": "Does speculation pay right now, and if not, why.",
+    "engine-sim": "The simulated vLLM: its flags, API and metrics.",
 }
+"""Line of the overview for each command; its module has its name."""
 
 
 # Packages that only some commands need, and the extra that brings each.
@@ -63,17 +56,14 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
+        if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(entry.module).command
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{entry.module}.command is not a click command")
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+            formatter.write_dl([*COMMANDS.items()])
 
 
 @click.group(

@@ -18,7 +18,7 @@ from breakeven.errors import InputError
 from breakeven.methods import LOOKUP_METHODS
 
 
-@click.command("acceptance", short_help="Convert between the acceptance numbers in circulation.")
+@click.command("acceptance")
 @click.option(
     "--per-position",
     callback=read_survival,

@@ -30,7 +30,7 @@ FIELDS = {
 """Fields of `--json`."""
 
 
-@click.command("doctor", short_help="Does speculation pay right now, and if not, why.")
+@click.command("doctor")
 @prometheus_options
 @click.option("--model", required=True, help="vLLM's model_name, as served.")
 @click.option("--namespace", help="Only pods of this namespace.")

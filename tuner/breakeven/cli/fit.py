@@ -140,7 +140,7 @@ FIELDS = {
 """Fields of `--json`."""
 
 
-@click.command("fit", short_help="Fit the latency law of every measured arm.")
+@click.command("fit")
 @click.argument(
     "files",
     metavar="POINTS...",

@@ -118,7 +118,7 @@ _SHOWN = 4
 _LONGEST_NAME = 120
 
 
-@click.command("history", short_help="A workload's past at Prometheus as a points file.")
+@click.command("history")
 @prometheus_options
 @click.option(
     "--since",
@@ -243,7 +243,7 @@ def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
 
 
 def _print(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | None) -> None:
-    from breakeven.past.steady import WORDS
+    from breakeven.past.steady import MEANINGS
     from breakeven.past.unknowns import named
 
     rows = []
@@ -271,7 +271,7 @@ def _print(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | N
         + (f"; dropped: {dropped}" if dropped else "")
     )
     for word, _ in past.cut.dropped.most_common(_SHOWN):
-        print_text(f"{word}: {WORDS[word]}", mark="  ")
+        print_text(f"{word}: {MEANINGS[word]}", mark="  ")
     print_warnings([f"{one.word}: {one.sentence}" for one in past.doubts])
     _print_others(others)
     if output is not None:

@@ -32,7 +32,7 @@ class _Command(click.Command):
         return super().parse_args(ctx, words)
 
 
-@click.command("lint", cls=_Command, short_help="Lines a manifest needs for opt-in and draining.")
+@click.command("lint", cls=_Command)
 @click.argument("manifest", type=InputFile(dash=True))
 @click.option("--container", help="The container that runs vLLM; default: those that say so.")
 @click.option(

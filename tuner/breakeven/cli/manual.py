@@ -12,18 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
-from pydantic import AliasChoices
 
 from breakeven.cli import COMMANDS, root
 from breakeven.methods import MTP_ALIAS
-from breakeven.points.point import COLUMNS, ENGINE, WHERE
-from breakeven.readers.aiperf import AiperfPhase, AiperfSummary
-from breakeven.readers.foreign import ForeignResult
-from breakeven.readers.guidellm import GuideLlmBenchmark, GuideLlmReport, GuideLlmRequest
-from breakeven.readers.llmd import LlmdReport
-from breakeven.readers.reading import OTHERS, TABLES
-from breakeven.readers.summaries import EvalScopeSummary, GenAiBenchRun, InferencePerfStage
-from breakeven.readers.vllmbench import VllmBenchResult
+from breakeven.points.point import COLUMNS
+from breakeven.readers.foreign import COLUMN_FIGURES, tables
+from breakeven.readers.reading import others
 from breakeven.serving.vllm_versions import known, limits
 
 _VERSIONS = """\
@@ -33,21 +27,18 @@ An image's version is that of its tag, if the image is called after vLLM. For ot
 | | versions | words |
 |---|---|---|"""
 
-_TOOLS: Mapping[str, tuple[tuple[str, type[ForeignResult]], ...]] = {
-    "vllm bench serve": (("", VllmBenchResult),),
+_TOOLS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "vllm bench serve": (("", "vllm bench serve"),),
     "GuideLLM": (
-        ("", GuideLlmBenchmark),
-        ("", GuideLlmReport),
-        ("requests.successful[].", GuideLlmRequest),
-        ("requests.incomplete[].", GuideLlmRequest),
+        ("", "GuideLLM"),
+        ("", "GuideLLM report"),
+        ("requests.successful[].", "GuideLLM request"),
+        ("requests.incomplete[].", "GuideLLM request"),
     ),
-    "AIPerf and GenAI-Perf": (("", AiperfSummary), ("input_config.phases[].", AiperfPhase)),
-    "llm-d-benchmark": (("", LlmdReport),),
-    "inference-perf": (("", InferencePerfStage),),
-    "genai-bench": (("", GenAiBenchRun),),
-    "EvalScope": (("", EvalScopeSummary),),
+    "AIPerf and GenAI-Perf": (("", "AIPerf"), ("input_config.phases[].", "AIPerf phase")),
+    **{tool: (("", tool),) for tool in ("llm-d-benchmark", "inference-perf", "genai-bench", "EvalScope")},
 }
-"""By tool: where its results stand in a file, and the model of each."""
+"""By tool: where its results stand in a file, and the table of each."""
 
 _EXAMPLE = re.compile(r"^Examples?:$")
 
@@ -69,7 +60,7 @@ def pages() -> dict[str, dict[str, str]]:
         ),
     )
     commands = _table(
-        ("command", "effect"), ((f"[`{name}`]({name}.md)", entry.summary) for name, entry in COMMANDS.items())
+        ("command", "effect"), ((f"[`{name}`]({name}.md)", summary) for name, summary in COMMANDS.items())
     )
     made = {"cli/README.md": {"commands": commands}, "cli/points-file.md": {"columns": columns}}
     context = click.Context(root, info_name="breakeven")
@@ -84,14 +75,14 @@ def pages() -> dict[str, dict[str, str]]:
 
 
 def _result_files() -> dict[str, str]:
-    parts = {
+    keys = {
         f"keys of {tool}": _table(
-            ("key", "what it becomes"), (row for place, model in models for row in _keys(model, place))
+            ("key", "what it becomes"), (row for place, table in parts for row in _keys(table, place))
         )
-        for tool, models in _TOOLS.items()
+        for tool, parts in _TOOLS.items()
     }
-    instead = ((tool, instead) for _, tool, instead in (*OTHERS, *TABLES))
-    return parts | {"tools": _table(("tool", "give in its place"), instead)}
+    instead = ((other.tool, other.instead) for other in others())
+    return keys | {"tools": _table(("tool", "give in its place"), instead)}
 
 
 def current(page: str, parts: Mapping[str, str]) -> str:
@@ -114,13 +105,11 @@ def _table(header: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"| {one} | {two} |" for one, two in (header, *rows)).replace("\n", "\n|---|---|\n", 1)
 
 
-def _keys(model: type[ForeignResult], place: str) -> Iterator[tuple[str, str]]:
-    for name, field in model.model_fields.items():
-        alias = field.validation_alias
-        keys = [str(key) for key in alias.choices] if isinstance(alias, AliasChoices) else [name]
-        if not field.description and name not in (*COLUMNS, *ENGINE, *WHERE):
+def _keys(table: str, place: str) -> Iterator[tuple[str, str]]:
+    for name, row in tables()[table].items():
+        if not row.means and name not in COLUMN_FIGURES:
             raise LookupError(f"{name}: neither a column of a points file nor explained")
-        yield ", ".join(f"`{place}{key}`" for key in keys), field.description or f"column `{name}`"
+        yield ", ".join(f"`{place}{key}`" for key in row.places), row.means or f"column `{name}`"
 
 
 def _versions() -> Iterator[str]:

@@ -71,7 +71,7 @@ def _read_range(_ctx: click.Context, _param: click.Parameter, value: Span | None
     return value
 
 
-@click.command("plan", short_help="The best arm at a load, and until which load.")
+@click.command("plan")
 @profile_argument
 @load_options
 @steps_option

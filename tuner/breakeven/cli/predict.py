@@ -31,7 +31,7 @@ FIELDS = {
 """Fields of `--json`."""
 
 
-@click.command("predict", short_help="Latency of one arm at one load.")
+@click.command("predict")
 @profile_argument
 @click.option("--method", required=True, help="none, or the speculative method (or its drafter's name).")
 @click.option(

@@ -18,7 +18,7 @@ from breakeven.cli.profile_options import (
 from breakeven.laws.arrays import Span
 
 
-@click.command("report", short_help="One self-contained HTML page (and PNGs) of a profile.")
+@click.command("report")
 @profile_argument
 @click.option(
     "-o",

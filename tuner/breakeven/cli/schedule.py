@@ -24,7 +24,7 @@ _TAX = (
 )
 
 
-@click.command("schedule", short_help="Export vLLM's draft length per batch size.")
+@click.command("schedule")
 @click.argument("profile", metavar="PROFILE.json", type=InputFile())
 @click.option("--method", required=True, help="Method (or candidate) as in the profile.")
 @click.option(

@@ -16,7 +16,7 @@ from breakeven.past.clustering import ArmPast, arm_past
 from breakeven.past.courses import GAUGES, POD, PodCourse, TimeGrid, courses, questions
 from breakeven.past.pod_facts import Fingerprint, PodFacts, PodKind, fact_questions, kind_of, read_facts
 from breakeven.past.steady import CutPast, SteadyWindow, WindowWord, cut
-from breakeven.past.unknowns import MEANINGS, PastDoubt, PastWord, doubts_about, ran_text
+from breakeven.past.unknowns import PastDoubt, PastWord, doubt, doubts_about, ran_text
 from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
 from breakeven.profile.comparisons import Comparison
@@ -350,10 +350,7 @@ def _about_facts(present: Fingerprint, earlier: Sequence[EarlierPast]) -> Iterab
     if earlier:
         facts = sorted({name for one in earlier for name in one.differs})
         hours = sum(one.hours for one in earlier)
-        yield PastDoubt(
-            PastWord.EARLIER_DIFFERS,
-            f"{MEANINGS[PastWord.EARLIER_DIFFERS]} ({', '.join(facts)}; {hours:.1f} h of windows)",
-        )
+        yield doubt(PastWord.EARLIER_DIFFERS, f"{', '.join(facts)}; {hours:.1f} h of windows")
     if present.image is None and present.gpu is None:
         lacking = "kube_pod_container_info, kube_pod_info and DCGM's series are not there"
-        yield PastDoubt(PastWord.CHANGES_UNKNOWN, f"{MEANINGS[PastWord.CHANGES_UNKNOWN]} ({lacking})")
+        yield doubt(PastWord.CHANGES_UNKNOWN, lacking)

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from breakeven.intake import shipped_rows
 from breakeven.laws.arrays import FloatArray
 from breakeven.past.courses import COUNTERS, GAUGES, NOW, RESETS, SAMPLES, PodCourse, PodName, TimeGrid
 from breakeven.past.pod_facts import PodKind
@@ -29,6 +31,10 @@ _WHOLE = 0.8
 
 _TAIL = 1.5
 """Factor on the chance of a gap in Little's law: a few requests seen now and then are spread wider than their deviation says."""
+
+
+MEANINGS = dict(shipped_rows(Path(__file__).with_name("words.csv")))
+"""Meaning of each word about a past, as the end of a sentence."""
 
 
 class WindowWord(StrEnum):
@@ -47,24 +53,6 @@ class WindowWord(StrEnum):
     QUEUE_MOVED = "QueueMoved"
     NOT_STEADY = "NotSteady"
     NEAR_SATURATION = "NearSaturation"
-
-
-WORDS = {
-    WindowWord.PODS_CHANGED: "pods came or went: a roll, a scaling, an eviction",
-    WindowWord.SCRAPES_MISSING: "the pods were there, and Prometheus has too few samples of them",
-    WindowWord.COUNTER_RESET: "counters began again: an engine restarted in its pod",
-    WindowWord.SERIES_MISSING: "statistics that are needed are not stored",
-    WindowWord.SERIES_NOT_A_NUMBER: "a counter is no number",
-    WindowWord.SERIES_IMPOSSIBLE: "counters contradict each other",
-    WindowWord.TOO_FEW_REQUESTS: "too few requests were answered for a mean",
-    WindowWord.CLIENTS_GIVE_UP: "clients gave up: finished requests do not represent all",
-    WindowWord.PREEMPTING: "requests were thrown out of the KV pool",
-    WindowWord.SATURATED: "a queue stood at every pod all the time",
-    WindowWord.QUEUE_MOVED: "the number in flight grew or drained by more than chance",
-    WindowWord.NOT_STEADY: "requests in flight contradict rate times latency",
-    WindowWord.NEAR_SATURATION: "at such a load a queue lasts too long for a window to show what is usual",
-}
-"""Meaning of each word, as the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

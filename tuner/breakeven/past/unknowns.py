@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from breakeven.fitting.observations import SAME_OUTPUT, SAME_PROMPT
 from breakeven.laws.arrays import FloatArray
 from breakeven.past.clustering import ArmPast
+from breakeven.past.steady import MEANINGS
 from breakeven.phrases import duration_text, figure, spoken
 from breakeven.profile import Profile
 from breakeven.profile.fits import ArmFit
@@ -54,26 +55,6 @@ class PastWord(StrEnum):
     EARLIER_DIFFERS = "EarlierDiffers"
 
 
-MEANINGS = {
-    PastWord.OTHER_ARM_NEVER_RAN: "only one arm ran: nothing says what the other one would do",
-    PastWord.ONLY_LONE_LATENCY: "loads were so low that only the latency of a lone request (C1) is known",
-    PastWord.ONLY_SLOPE: "loads were so high that only the slope (C2) is known",
-    PastWord.LOAD_RANGE_TOO_SMALL: "loads were too much alike for a law",
-    PastWord.LENGTHS_MOVE_WITH_LOAD: "lengths moved with the load: what load and what lengths did cannot be told apart by the line",
-    PastWord.ACCEPTANCE_MOVES_WITH_LOAD: "acceptance moved with the load: what load and what acceptance did cannot be told apart by the line",
-    PastWord.LENGTHS_DRIFT: "lengths moved with time: the law holds for their mean",
-    PastWord.ACCEPTANCE_DRIFTS: "acceptance moved with time: the law holds for its mean",
-    PastWord.ARMS_MET_OTHER_LENGTHS: "the arms served other lengths",
-    PastWord.ARMS_MET_OTHER_LOADS: "the arms ran at loads that do not overlap",
-    PastWord.DAYS_DIFFER: "days differ by more than load, lengths and acceptance explain: bounds are those between days",
-    PastWord.METHOD_UNKNOWN: "no series says how drafts are made",
-    PastWord.DRAFT_LENGTH_VARIES: "drafts were shorter than the longest one: a schedule, or a method that finds nothing to copy",
-    PastWord.CHANGES_UNKNOWN: "no series says which image, GPU and arguments ran: a change of these is not seen",
-    PastWord.EARLIER_DIFFERS: "what ran earlier differs, and is left out",
-}
-"""Meaning of each word."""
-
-
 class PastDoubt(NamedTuple):
     """One thing that the past cannot say, and the figures that show it, without a full stop."""
 
@@ -86,12 +67,12 @@ def doubts_about(arms: Sequence[ArmPast], profile: Profile | None) -> Iterator[P
     plain = [one for one in arms if not one.kind.k]
     if not plain or len(plain) == len(arms):
         ran = "no speculation" if plain else "speculation"
-        yield _doubt(PastWord.OTHER_ARM_NEVER_RAN, f"all windows are of {ran}")
+        yield doubt(PastWord.OTHER_ARM_NEVER_RAN, f"all windows are of {ran}")
     for one in arms:
         yield from _about_range(one, profile)
         yield from _about_mix(one)
         if one.scatter is not None and one.scatter.days_differ:
-            yield _doubt(
+            yield doubt(
                 PastWord.DAYS_DIFFER,
                 f"{spoken(named(one))}: {one.scatter.days:.1%} between days, {one.scatter.hours:.1%} between hours",
             )
@@ -109,7 +90,8 @@ def ran_text(one: ArmPast) -> str:
     return f"{duration_text(3600 * one.hours)} of {spoken(named(one))}"
 
 
-def _doubt(word: PastWord, shown: str) -> PastDoubt:
+def doubt(word: PastWord, shown: str) -> PastDoubt:
+    """A word with its meaning and the figures that show it."""
     return PastDoubt(word, f"{MEANINGS[word]} ({shown})")
 
 
@@ -120,17 +102,9 @@ def _about_range(one: ArmPast, profile: Profile | None) -> Iterator[PastDoubt]:
     lone, slope = _known(fit, "c1", _LONE_ERROR) or high < _ALONE, _known(fit, "c2", _SLOPE_ERROR)
     if lone and slope:
         return
-    word = (
-        PastWord.ONLY_LONE_LATENCY
-        if lone
-        else PastWord.ONLY_SLOPE
-        if slope
-        else PastWord.LOAD_RANGE_TOO_SMALL
-    )
-    yield _doubt(
-        word,
-        f"{spoken(named(one))}: {figure(low)} to {figure(high)} requests in flight at a pod, {len(one.points)} rows",
-    )
+    only = PastWord.ONLY_LONE_LATENCY if lone else PastWord.ONLY_SLOPE
+    met_text = f"{figure(low)} to {figure(high)} requests in flight at a pod, {len(one.points)} rows"
+    yield doubt(only if lone or slope else PastWord.LOAD_RANGE_TOO_SMALL, f"{spoken(named(one))}: {met_text}")
 
 
 def _known(fit: ArmFit | None, figure: str, most: float) -> bool:
@@ -183,7 +157,7 @@ def _about_mix(one: ArmPast) -> Iterator[PastDoubt]:
         for word, explained in found.items():
             if word not in said and explained.share >= _TIED and explained.range > mix.same:
                 said.add(word)
-                yield _doubt(word, f"{spoken(named(one))}: {figure(low)} to {figure(high)} {mix.name}")
+                yield doubt(word, f"{spoken(named(one))}: {figure(low)} to {figure(high)} {mix.name}")
 
 
 class _Explained(NamedTuple):
@@ -219,10 +193,10 @@ def _about_drafts(one: ArmPast) -> Iterator[PastDoubt]:
     if not one.kind.k:
         return
     if one.kind.method is None:
-        yield _doubt(PastWord.METHOD_UNKNOWN, f"{spoken(named(one))}: name it with --method")
+        yield doubt(PastWord.METHOD_UNKNOWN, f"{spoken(named(one))}: name it with --method")
     drafted = one.seen.drafted_per_step
     if drafted is not None and drafted < one.kind.k - 0.5 and one.kind.schedule is None:
-        yield _doubt(
+        yield doubt(
             PastWord.DRAFT_LENGTH_VARIES, f"{spoken(named(one))}: {figure(drafted)} drafted tokens per step"
         )
 
@@ -237,7 +211,7 @@ def _between(arms: Sequence[ArmPast]) -> Iterator[PastDoubt]:
             own, other = getattr(one.seen, name), getattr(plain.seen, name)
             if own and other and abs(math.log(own / other)) > same:
                 shown = f"{spoken(named(one))} {figure(own)}, no speculation {figure(other)} {name.replace('_', ' ')}"
-                yield _doubt(PastWord.ARMS_MET_OTHER_LENGTHS, shown)
+                yield doubt(PastWord.ARMS_MET_OTHER_LENGTHS, shown)
                 break
         rates = ([point.request_rate_rps or 0.0 for point in each.points] for each in (one, plain))
         ranges = [(min(of), max(of)) for of in rates]
@@ -246,4 +220,4 @@ def _between(arms: Sequence[ArmPast]) -> Iterator[PastDoubt]:
                 f"{spoken(named(each))} {figure(low)} to {figure(high)} rps"
                 for each, (low, high) in zip((one, plain), ranges, strict=True)
             )
-            yield _doubt(PastWord.ARMS_MET_OTHER_LOADS, shown)
+            yield doubt(PastWord.ARMS_MET_OTHER_LOADS, shown)

@@ -1,7 +1,7 @@
 """A measured operating point of one arm: the one model behind points files, JSON, the CRD's points and their documentation.
 
-A field is a column: its name carries the unit, its bounds the range, its description is what an error message, `docs/cli/points-file.md`
-and the CRD say of it.
+A field is a column: its name carries the unit, its type the range. `columns.csv` has what an error message, `docs/cli/points-file.md` and
+the CRD say of it.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
-from pydantic.fields import FieldInfo
 
 from breakeven.arm import Arm, arm_drafting
 from breakeven.errors import InputError
+from breakeven.intake import shipped_rows
 from breakeven.phrases import figure
 
 FEWEST_OF_A_LAW = 3
@@ -115,13 +116,9 @@ class Origin:
 
 _MEASURED_HERE = Origin("this measurement", 1)
 
-# Marks what `PointColumn` needs to know beyond the type.
-_COUNTED = {"counted": True}
-
 # A day: no request takes longer, so a larger value is in milliseconds. No request over a network takes a nanosecond.
 LEAST_S, _MOST_S = 1e-9, 86_400.0
 _Seconds = Annotated[float, Field(ge=LEAST_S, le=_MOST_S)]
-_PerToken = Annotated[float, Field(gt=0, le=_MOST_S)]
 _Rate = Annotated[float, Field(ge=1e-9, le=1e6)]
 _Count = Annotated[float, Field(ge=0, le=1e12)]
 _Figure = Annotated[float, Field(ge=0)]
@@ -137,203 +134,55 @@ class Point:
     Fields are the columns of the points file in its order; None if not measured. `accept[i-1]` is accept_i.
     """
 
-    method: Annotated[
-        str,
-        Field(max_length=64, description="vLLM's name of the speculative method, none without speculation"),
-    ] = "none"
-    k: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=1000,
-            description="a draft length: a whole number, 0 for method none, otherwise 1 to 1000",
-            json_schema_extra=_COUNTED,
-        ),
-    ] = 0
-    candidate: Annotated[
-        str | None,
-        Field(
-            max_length=64, description="your name for the drafter, where one method was measured with several"
-        ),
-    ] = None
-    schedule: Annotated[
-        str | None,
-        Field(
-            max_length=1024,
-            description="draft length per batch size, such as 1-8:5,9-32:2,33-:0 (k is then the longest it may take), or adaptive where "
-            "the engine verifies as many of the k drafts as pay; empty where k holds at every batch size",
-        ),
-    ] = None
-    load_mode: Annotated[
-        LoadMode,
-        Field(description="how requests arrived: closed, poisson or constant; without it closed or poisson"),
-    ]
-    concurrency: Annotated[
-        Annotated[float, Field(ge=1, le=1e6)] | None,
-        Field(description="clients in the closed loop, at least 1"),
-    ] = None
-    request_rate_rps: Annotated[
-        _Rate | None, Field(description="offered requests per second of an open loop, above 0")
-    ] = None
-    flag: Annotated[
-        str | None,
-        Field(description="reason words for which the fit leaves the point out, blank-separated"),
-    ] = None
-    mean_latency_s: Annotated[_Seconds, Field(description="mean end-to-end latency in seconds, above 0")]
-    mean_inflight: Annotated[
-        Annotated[float, Field(ge=1e-9, le=1e7)] | None,
-        Field(description="mean number of requests in flight, above 0"),
-    ] = None
-    achieved_rps: Annotated[_Rate | None, Field(description="answered requests per second, above 0")] = None
-    p50_latency_s: Annotated[_Seconds | None, Field(description="median latency in seconds, above 0")] = None
-    p95_latency_s: Annotated[
-        _Seconds | None, Field(description="95th percentile of latency in seconds, above 0")
-    ] = None
-    p99_latency_s: Annotated[
-        _Seconds | None, Field(description="99th percentile of latency in seconds, above 0")
-    ] = None
-    ttft_mean_s: Annotated[
-        _Seconds | None, Field(description="mean time to first token in seconds, above 0")
-    ] = None
-    ttft_p50_s: Annotated[
-        _Seconds | None,
-        Field(description="median of time to first token over requests, in seconds, above 0"),
-    ] = None
-    ttft_p95_s: Annotated[
-        _Seconds | None,
-        Field(description="95th percentile of time to first token over requests, in seconds, above 0"),
-    ] = None
-    ttft_p99_s: Annotated[
-        _Seconds | None,
-        Field(description="99th percentile of time to first token over requests, in seconds, above 0"),
-    ] = None
-    tpot_mean_s: Annotated[
-        _PerToken | None,
-        Field(description="mean time per output token after the first in seconds, above 0"),
-    ] = None
-    tpot_p50_s: Annotated[
-        _Seconds | None,
-        Field(
-            description="median of time per output token after the first over requests, in seconds, above 0"
-        ),
-    ] = None
-    tpot_p95_s: Annotated[
-        _Seconds | None,
-        Field(
-            description="95th percentile of time per output token after the first over requests, in seconds, above 0"
-        ),
-    ] = None
-    tpot_p99_s: Annotated[
-        _Seconds | None,
-        Field(
-            description="99th percentile of time per output token after the first over requests, in seconds, above 0"
-        ),
-    ] = None
-    tokens_per_second: Annotated[
-        Annotated[float, Field(gt=0, le=1e9)] | None,
-        Field(description="output tokens per second of all requests together, above 0"),
-    ] = None
-    prompt_tokens: Annotated[
-        Annotated[float, Field(ge=0, le=1e8)] | None,
-        Field(description="mean prompt tokens per request, at least 0"),
-    ] = None
-    output_tokens: Annotated[
-        Annotated[float, Field(ge=1, le=1e8)] | None,
-        Field(description="mean output tokens per request, at least 1"),
-    ] = None
-    output_tokens_sq: Annotated[
-        Annotated[float, Field(ge=1, le=1e16)] | None,
-        Field(description="mean square of output tokens per request, at least 1"),
-    ] = None
-    tokens_per_step: Annotated[
-        Annotated[float, Field(ge=1, le=1001)] | None,
-        Field(description="tokens per request-step, bonus token included: 1 to k + 1"),
-    ] = None
-    drafted_per_step: Annotated[
-        Annotated[float, Field(ge=0, le=1000)] | None,
-        Field(description="drafted tokens per request-step: 0 to k"),
-    ] = None
-    drafts: Annotated[
-        Annotated[float, Field(ge=0, le=1e15)] | None,
-        Field(description="number of drafts, at least 0"),
-    ] = None
-    requests: Annotated[
-        Annotated[float, Field(ge=1, le=1e12)] | None,
-        Field(description="number of requests, at least 1", json_schema_extra=_COUNTED),
-    ] = None
-    preemptions: Annotated[
-        _Count | None, Field(description="number of preemptions, at least 0", json_schema_extra=_COUNTED)
-    ] = None
-    window_s: Annotated[
-        _Figure | None,
-        Field(
-            description="length of the window that was cut out of a running load, in seconds, at least 0; the number in flight is then "
-            "what its requests met, and flag says whether the load was steady"
-        ),
-    ] = None
-    failed: Annotated[
-        _Count | None,
-        Field(
-            description="requests of the measuring time that failed, at least 0", json_schema_extra=_COUNTED
-        ),
-    ] = None
-    send_lag_p99_s: Annotated[
-        _Figure | None,
-        Field(description="how late the driver sent, 99th percentile, in seconds, at least 0"),
-    ] = None
-    little_residual: Annotated[
-        _Figure | None,
-        Field(
-            description="|N - rate * latency| / N of the time average N in flight: 0 in a steady state, at least 0"
-        ),
-    ] = None
-    relative_error: Annotated[
-        _Figure | None, Field(description="standard error of the mean latency, relative to it, at least 0")
-    ] = None
-    queued_ratio: Annotated[
-        _Figure | None,
-        Field(description="share of the engine's requests that waited for a place in the batch: 0 to 1"),
-    ] = None
-    kv_usage_max: Annotated[
-        _Figure | None, Field(description="highest share of the KV pool in use that was seen, at least 0")
-    ] = None
-    prefix_hit_ratio: Annotated[
-        _Figure | None, Field(description="share of prompt tokens found in the prefix cache, at least 0")
-    ] = None
-    accept: Annotated[
-        tuple[_Share, ...],
-        Field(
-            description="the share of drafts whose first tokens up to this position were all accepted: 0 to 1"
-        ),
-    ] = ()
-    workload: Annotated[str | None, Field(description="name of the workload")] = None
-    gpu: Annotated[str | None, Field(description="GPU product")] = None
-    model: Annotated[str | None, Field(description="model that was served")] = None
-    engine_version: Annotated[str | None, Field(description="what the engine says it is")] = None
-    sweep: Annotated[
-        str | None, Field(description="which sweep measured the point, so that it is gone on with")
-    ] = None
-    text_source: Annotated[
-        str | None,
-        Field(
-            description="which text was sent, so on which text acceptance was measured: a dataset's name, synthetic text, random "
-            "tokens, live traffic, synthetic acceptance",
-        ),
-    ] = None
-    replicate: Annotated[str | None, Field(description="number or name of the repetition of one load")] = None
-    start: Annotated[
-        str | None,
-        Field(
-            max_length=64,
-            description="number or name of the engine's start, where an arm was measured on several; empty: one start",
-        ),
-    ] = None
-    begun_s: Annotated[
-        _Figure | None,
-        Field(
-            description="Unix time in seconds at which the window began: whether arms were measured beside each other, or after"
-        ),
-    ] = None
+    method: Annotated[str, Field(max_length=64)] = "none"
+    k: Annotated[int, Field(ge=0, le=1000)] = 0
+    candidate: Annotated[str | None, Field(max_length=64)] = None
+    schedule: Annotated[str | None, Field(max_length=1024)] = None
+    load_mode: LoadMode
+    concurrency: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    request_rate_rps: _Rate | None = None
+    flag: str | None = None
+    mean_latency_s: _Seconds
+    mean_inflight: Annotated[float, Field(ge=1e-9, le=1e7)] | None = None
+    achieved_rps: _Rate | None = None
+    p50_latency_s: _Seconds | None = None
+    p95_latency_s: _Seconds | None = None
+    p99_latency_s: _Seconds | None = None
+    ttft_mean_s: _Seconds | None = None
+    ttft_p50_s: _Seconds | None = None
+    ttft_p95_s: _Seconds | None = None
+    ttft_p99_s: _Seconds | None = None
+    tpot_mean_s: Annotated[float, Field(gt=0, le=_MOST_S)] | None = None
+    tpot_p50_s: _Seconds | None = None
+    tpot_p95_s: _Seconds | None = None
+    tpot_p99_s: _Seconds | None = None
+    tokens_per_second: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    prompt_tokens: Annotated[float, Field(ge=0, le=1e8)] | None = None
+    output_tokens: Annotated[float, Field(ge=1, le=1e8)] | None = None
+    output_tokens_sq: Annotated[float, Field(ge=1, le=1e16)] | None = None
+    tokens_per_step: Annotated[float, Field(ge=1, le=1001)] | None = None
+    drafted_per_step: Annotated[float, Field(ge=0, le=1000)] | None = None
+    drafts: Annotated[float, Field(ge=0, le=1e15)] | None = None
+    requests: Annotated[float, Field(ge=1, le=1e12)] | None = None
+    preemptions: _Count | None = None
+    window_s: _Figure | None = None
+    failed: _Count | None = None
+    send_lag_p99_s: _Figure | None = None
+    little_residual: _Figure | None = None
+    relative_error: _Figure | None = None
+    queued_ratio: _Figure | None = None
+    kv_usage_max: _Figure | None = None
+    prefix_hit_ratio: _Figure | None = None
+    accept: tuple[_Share, ...] = ()
+    workload: str | None = None
+    gpu: str | None = None
+    model: str | None = None
+    engine_version: str | None = None
+    sweep: str | None = None
+    text_source: str | None = None
+    replicate: str | None = None
+    start: Annotated[str | None, Field(max_length=64)] = None
+    begun_s: _Figure | None = None
     origin: Origin = _MEASURED_HERE
     extra: Mapping[str, str] = field(default_factory=dict)
 
@@ -431,13 +280,8 @@ class PointColumn:
     name: str
     meaning: str
     counted: bool
+    textual: bool
     type: Any
-
-    @property
-    def textual(self) -> bool:
-        """The column holds words."""
-        plain = get_args(self.type)[0]
-        return not {str, LoadMode}.isdisjoint(get_args(plain) or (plain,))
 
     @cached_property
     def _bounds(self) -> TypeAdapter[Any]:
@@ -466,16 +310,11 @@ class PointColumn:
 
 
 def _columns() -> dict[str, PointColumn]:
-    types = get_type_hints(Point, include_extras=True)
+    types, plain = get_type_hints(Point, include_extras=True), get_type_hints(Point)
     found = {}
-    for one in fields(Point):
-        metadata = getattr(types[one.name], "__metadata__", ())
-        described = next(
-            (info for info in metadata if isinstance(info, FieldInfo) and info.description), None
-        )
-        if described is not None:
-            counted = described.json_schema_extra == _COUNTED
-            found[one.name] = PointColumn(one.name, described.description or "", counted, types[one.name])
+    for name, counted, meaning in shipped_rows(Path(__file__).with_name("columns.csv")):
+        textual = not {str, LoadMode}.isdisjoint((plain[name], *get_args(plain[name])))
+        found[name] = PointColumn(name, meaning, bool(counted), textual, types[name])
     return found
 
 
@@ -488,7 +327,7 @@ TEXTS = tuple(name for name, column in COLUMNS.items() if column.textual)
 NUMBERS = {name: column for name, column in COLUMNS.items() if name != "accept" and not column.textual}
 """Every numeric column but accept_1 ... accept_k."""
 
-SHARE = PointColumn("accept", COLUMNS["accept"].meaning, counted=False, type=_Share)
+SHARE = PointColumn("accept", COLUMNS["accept"].meaning, counted=False, textual=False, type=_Share)
 """One of accept_1 ... accept_k: unconditional survival at one position."""
 
 

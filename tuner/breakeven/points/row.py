@@ -257,18 +257,10 @@ def _check_together(row: Point) -> None:
                 f"{row.tpot_mean_s:g} for {tokens:g} tokens does not fit into mean_latency_s = {mean:g}",
                 "seconds per output token after the first",
             )
-    if row.tokens_per_step is not None and row.tokens_per_step > row.arm.k + 1.0 + 1e-6:
-        raise InputError(
-            row.origin.of("tokens_per_step"),
-            f"{row.tokens_per_step:g} with k = {row.arm.k}",
-            NUMBERS["tokens_per_step"].meaning,
-        )
-    if row.drafted_per_step is not None and row.drafted_per_step > row.arm.k + 1e-6:
-        raise InputError(
-            row.origin.of("drafted_per_step"),
-            f"{row.drafted_per_step:g} with k = {row.arm.k}",
-            NUMBERS["drafted_per_step"].meaning,
-        )
+    for name, most in (("tokens_per_step", row.arm.k + 1.0), ("drafted_per_step", row.arm.k)):
+        value = getattr(row, name)
+        if value is not None and value > most + 1e-6:
+            raise InputError(row.origin.of(name), f"{value:g} with k = {row.arm.k}", NUMBERS[name].meaning)
     if (
         row.output_tokens is not None
         and row.output_tokens_sq is not None

@@ -10,7 +10,6 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from breakeven.errors import InputError
 from breakeven.points.point import ACCEPT, COLUMNS, NUMBERS, TEXTS, Origin, Point
@@ -66,22 +65,15 @@ def read(text: str, source: str, most_rows: int = MOST_ROWS) -> tuple[Point, ...
     return tuple(points)
 
 
-class NumberedRow(NamedTuple):
-    """The fields of one row, and the line on which it begins."""
-
-    line: int
-    fields: list[str]
-
-
-def _rows(text: str, delimiter: str, source: str) -> list[NumberedRow]:
-    """Split into lines of fields, blank ones left out."""
+def _rows(text: str, delimiter: str, source: str) -> list[tuple[int, list[str]]]:
+    """Split into rows of fields, each with the line on which it begins; blank ones are left out."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[NumberedRow] = []
+    rows: list[tuple[int, list[str]]] = []
     try:
         start = 1
         for fields in reader:
             if any(value.strip() for value in fields):
-                rows.append(NumberedRow(start, fields))
+                rows.append((start, fields))
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(

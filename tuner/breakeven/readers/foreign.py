@@ -1,7 +1,9 @@
-"""JSON that other tools write: models of the parts that are read, and the place of each of their fields for refusals.
+"""Results of other tools: the table of what is read of each, the reader that walks it, and the point of what was read.
 
-Null is read as absent, and so is NaN where a point can do without the figure. Another NaN and a value of another type are
-refused; what no field names is not looked at.
+A row of `fields.csv` is one figure of a tool: its name, its kind, and the dotted places of which the first that a document has
+counts. `{a,b}` stands for either, `#` for the percentiles 50, 95 and 99, and `!` for a figure that the document must have. A time
+`in ms`, or in the unit that an earlier figure names, is held in s; others are in s. A figure that is named as a column of a point is that column. Null is read as absent, and so is
+NaN where a point can do without the figure. Another NaN and a value of another type are refused; what no row names is not looked at.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -22,39 +25,39 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
+    ValidationInfo,
+    create_model,
 )
 
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
-from breakeven.intake import json_value, kind_of, wrong_field
+from breakeven.intake import json_value, kind_of, shipped_rows, wrong_field
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.phrases import figure
-from breakeven.points.point import COLUMNS, SETTING, Origin, Point
+from breakeven.points.point import COLUMNS, ENGINE, SETTING, WHERE, Origin, Point
 from breakeven.points.row import point
+from breakeven.reasons import Reason
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+Columns = dict[str, tuple[Any, ...]]
+"""Columns of a point: the value, and the figure (and index) that it rests on."""
 
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-# Tools write 0 for "not counted".
-Counted = Annotated[Number | None, AfterValidator(lambda value: value or None)]
+_EVEN_SHAPE = 10.0
+"""Shape of gamma arrivals from which they are as even as clock ticks."""
+
+_BUSY = 0.9
+"""Share of the clients in flight from which an open loop waits for one of them."""
+
+_WHOLE = 0.01
+"""A mean draft length this close to a whole number is that number: the last drafts before the context's end are shorter."""
 
 
-def holed(value: Any) -> bool:
+def _holed(value: Any) -> bool:
     """Whether a value is NaN, or a list of numbers or of such lists in which one is NaN."""
     rows = value if isinstance(value, list) else [value]
     cells = (cell for row in rows for cell in (row if isinstance(row, list) else (row,)))
     return any(isinstance(cell, float) and math.isnan(cell) for cell in cells)
-
-
-NAN_IS_ABSENT = BeforeValidator(lambda value: None if holed(value) else value)
-Figure = Annotated[Counted, NAN_IS_ABSENT]
-"""A figure that a point can do without: tools write NaN for a mean of nothing."""
-_IN_S = AfterValidator(lambda value: None if value is None else value * 1e-3)
-Milliseconds = Annotated[Figure, _IN_S]
-"""Read in ms, held in s."""
-NeededMilliseconds = Annotated[Counted, _IN_S]
-"""Milliseconds of which NaN is refused."""
 
 
 def _unix_s(value: Any) -> float | None:
@@ -71,42 +74,114 @@ def _unix_s(value: Any) -> float | None:
     return None
 
 
-Moment = Annotated[float | None, BeforeValidator(_unix_s)]
-"""When something happened, Unix time (s)."""
+def _sample(value: object) -> float:
+    """A sample's value; NaN and the infinities are values that Prometheus sends."""
+    with contextlib.suppress(ValueError):
+        if isinstance(value, str):
+            return float(value)
+    raise ValueError("a number as text")
 
 
-def mean_square(mean: float | None, deviation: float | None) -> float | None:
-    """The mean of squares; None if either figure is. A product overflows to infinity, which the range check refuses."""
-    return None if mean is None or deviation is None else mean * mean + deviation * deviation
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+# Tools write 0 for "not counted".
+_Counted = Annotated[_Number | None, AfterValidator(lambda value: value or None)]
+_NAN_IS_ABSENT = BeforeValidator(lambda value: None if _holed(value) else value)
+# A figure that a point can do without: tools write NaN for a mean of nothing.
+_Figure = Annotated[_Counted, _NAN_IS_ABSENT]
+# EvalScope writes -1 for "not measured" and for "no rate".
+_POSITIVE = AfterValidator(lambda value: value if value and value > 0 else None)
+_WHOLE_LIST = BeforeValidator(lambda listed: () if _holed(listed) else listed)
+_UNLIMITED = BeforeValidator(lambda rate: None if rate in ("inf", "Infinity", "trace", math.inf) else rate)
+_Sample = tuple[_Number, Annotated[float, PlainValidator(_sample)]]
+
+_KINDS: Mapping[str, Any] = {
+    "any": Any,
+    "boolean": bool | None,
+    "text": str | None,
+    "number": _Number | None,
+    "above 0": Annotated[_Number, Field(gt=0)],
+    "count": _Counted,
+    "figure": _Figure,
+    "deviation": Annotated[_Number | None, _NAN_IS_ABSENT],
+    "positive": Annotated[_Figure, _POSITIVE],
+    "positive number": Annotated[_Number | None, _POSITIVE],
+    "moment": Annotated[float | None, BeforeValidator(_unix_s)],
+    "rate": Annotated[_Number | None, _UNLIMITED],
+    "limit": Annotated[float, Field(strict=True, ge=1)] | None,
+    "unit ms": Literal["ms"] | None,
+    "unit s or ms": Literal["s", "ms"] | None,
+    "requests per second": Literal["requests/sec", "requests/s", "requests/second", "req/s"] | None,
+    "queries per second": Literal["queries/s", "queries/sec", "requests/s", "requests/sec"] | None,
+    "result type": Literal["vector", "matrix", "scalar", "string"] | None,
+    "result": tuple[Any, ...] | None,
+    "labels": dict[str, str],
+    "sample": _Sample,
+    "samples": tuple[_Sample, ...],
+    "list": list[Any],
+    "names": list[str],
+    "texts": tuple[str, ...],
+    "numbers": Annotated[tuple[_Number, ...], _WHOLE_LIST],
+    "lists of numbers": Annotated[tuple[tuple[_Number, ...], ...], _WHOLE_LIST],
+}
+"""Types of the kinds of figures."""
+
+_MANY = frozenset({"list", "names", "texts", "numbers", "lists of numbers"})
+"""Kinds of which a document without the figure has none."""
+
+COLUMN_FIGURES = frozenset({*COLUMNS, *ENGINE, *WHERE})
+"""Figures that are columns of a point."""
 
 
-def ratio_of_means_s(latency_s: float, first_s: float | None, tokens: float) -> float | None:
-    """TPOT (s) with which E2E = TTFT + (g - 1)*TPOT holds of means; None if it has no sense.
+class Row(NamedTuple):
+    """One row of `fields.csv`; `means` says in docs/result-files.md what becomes of the figure, and is empty for a column."""
 
-    Tools give a mean of ratios over requests: one short answer with a slow gap weighs as much in it as a long one.
-    """
-    if first_s is None or tokens <= 1.0 or latency_s <= first_s:
-        return None
-    return (latency_s - first_s) / (tokens - 1.0)
+    kind: str
+    places: tuple[str, ...]
+    means: str
 
 
-def at(*places: str, default: Any = None, means: str | None = None) -> Any:
-    """Make a field that stands at the first of these dotted paths that the document has.
+@cache
+def tables() -> Mapping[str, Mapping[str, Row]]:
+    """What is read of each tool, by figure."""
+    found: dict[str, dict[str, Row]] = {}
+    for table, name, kind, places, means in shipped_rows(Path(__file__).with_name("fields.csv")):
+        for percent in ("50", "95", "99") if "#" in name else ("",):
+            spread = (one for place in places.replace("#", percent).split(" | ") for one in _spread(place))
+            row = Row(kind, tuple(spread), means)
+            found.setdefault(table, {})[name.replace("#", percent)] = row
+    return found
 
-    `default` is Ellipsis if the document must have one; `means` is for docs/result-files.md. A field that is named as a column of
-    a point means that column.
-    """
-    return Field(default=default, validation_alias=AliasChoices(*places), description=means)
+
+def _spread(place: str) -> Sequence[str]:
+    before, brace, rest = place.partition("{")
+    choices, _, after = rest.partition("}")
+    return [f"{before}{one}{after}" for one in choices.split(",")] if brace else [place]
 
 
-_WHOLE = 0.01
-"""A mean draft length this close to a whole number is that number: the last drafts before the context's end are shorter."""
-
-
-class ForeignResult(BaseModel):
-    """One operating point as another tool wrote it. Fields that are named as a column of a point are that column."""
+class Read(BaseModel):
+    """The figures of the table that is named as the class is; None, or an empty list, if the document does not have them."""
 
     model_config = ConfigDict(frozen=True)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, figure: str) -> Any: ...
+
+
+@cache
+def _model(table: str) -> type[Read]:
+    fields: dict[str, Any] = {}
+    for name, row in tables()[table].items():
+        kind, _, unit = row.kind.removesuffix("!").partition(" in ")
+        type_ = Annotated[_KINDS[kind], AfterValidator(_scaled(unit))] if unit else _KINDS[kind]
+        default: Any = ... if row.kind.endswith("!") else () if kind in _MANY else None
+        fields[name] = (type_, Field(default, validation_alias=AliasChoices(*row.places)))
+    return create_model(table, __base__=Read, **fields)
+
+
+def _scaled(unit: str) -> Callable[[float | None, ValidationInfo], float | None]:
+    """Converts a time to s from this unit, or from the unit that an earlier figure of this name has."""
+    return lambda time, info: time * 1e-3 if time and "ms" in (unit, info.data.get(unit)) else time
 
 
 @dataclass(frozen=True)
@@ -130,6 +205,10 @@ class Document:
         """Build the refusal of a document that holds no measurement, by what stands below it."""
         return ForeignFileError(f"{self.source}: {self.place(*steps)}".removesuffix(": "), problem, expected)
 
+    def unanswered(self, what: str = "a run") -> ForeignFileError:
+        """Build the refusal of a run without an answer."""
+        return self.disown(f"{what} in which no request was answered", "one with answers")
+
     def has(self, *keys: str) -> bool:
         """Tell whether this is an object with these members."""
         return isinstance(self.value, dict) and self.value.keys() >= {*keys}
@@ -142,8 +221,8 @@ class Document:
         """The elements of a list."""
         return (Document(one, self.source, self.place(index)) for index, one in enumerate(self.value))
 
-    def read(self, model: type[ModelT]) -> ModelT:
-        """Read this as a model says.
+    def read(self, table: str) -> Read:
+        """Read this as a table says.
 
         Raises:
             InputError: naming the JSON path of the first value that is missing or of another type.
@@ -151,25 +230,25 @@ class Document:
         if not isinstance(self.value, dict):
             raise self.refuse(kind_of(self.value), "an object")
         found: dict[str, Any] = {}
-        for key in (key for name in model.model_fields for key in _keys(model, name)):
+        for key in (key for row in tables()[table].values() for key in row.places):
             for end in (place for place, letter in enumerate(key) if letter == "."):
                 if not isinstance(on_the_way := _below(self.value, key[:end], {}), dict):
                     raise self.refuse(kind_of(on_the_way), "an object", key[:end])
             if (value := _below(self.value, key)) is not None:
                 found[key] = value
         try:
-            return model.model_validate(found)
+            return _model(table).model_validate(found)
         except ValidationError as error:
             raise wrong_field(error, self.source, "is read", self.path) from None
 
-    def standing(self, model: type[BaseModel], name: str) -> str:
-        """The dotted path at which a field stands, or would stand: beside fields that are there, else at its first place."""
-        keys = _keys(model, name)
+    def standing(self, read: Read, name: str) -> str:
+        """The dotted path at which a figure stands, or would stand: beside figures that are there, else at its first place."""
+        keys = tables()[type(read).__name__][name].places
         beside = (key for key in keys if _below(self.value, key.rpartition(".")[0]) is not None)
         return next((key for key in keys if _below(self.value, key) is not None), next(beside, keys[0]))
 
-    def unread(self, model: type[BaseModel], harmless: re.Pattern[str], place: str = "") -> dict[str, str]:
-        """Members of an object that no field reads and that are not known to be harmless, by their dotted names.
+    def unread(self, read: Read, harmless: re.Pattern[str], place: str = "") -> dict[str, str]:
+        """Members of an object that no row reads and that are not known to be harmless, by their dotted names.
 
         Without a place the object is this one, of which only texts and numbers count. Harmless names match in full.
         """
@@ -178,15 +257,20 @@ class Document:
             return {}
         before = f"{place}." if place else ""
         depth = before.count(".") + 1
-        known = {
-            ".".join(key.split(".")[:depth]) for name in model.model_fields for key in _keys(model, name)
-        }
+        rows = tables()[type(read).__name__].values()
+        known = {".".join(key.split(".")[:depth]) for row in rows for key in row.places}
         return {
             f"{before}{name}": str(value)[:200]
             for name, value in found.items()
             if f"{before}{name}" not in known and not harmless.fullmatch(name)
             if isinstance(value, str | int | float) or (place and value not in (None, [], {}))
         }
+
+    def refuse_speculation(self, arm: Arm, read: Read, counter: str) -> None:
+        """Refuse a counter of speculation in the file of an arm without speculation."""
+        if arm.k == 0:
+            expected = "--method and --k of the arm that ran, not none"
+            raise self.refuse("counters of a speculating engine", expected, self.standing(read, counter))
 
     def draft_length_remark(
         self, arm: Arm, drafts: float | None, drafted: float | None, accepted: float | None, *steps: str | int
@@ -217,9 +301,9 @@ class Document:
 
     def point(
         self,
-        read: ForeignResult,
+        read: Read,
         arm: Arm,
-        worked_out: Mapping[str, Sequence[Any]],
+        worked_out: Columns,
         unread: Mapping[str, str] | None = None,
         tool: str = "",
         part: str = "",
@@ -229,8 +313,7 @@ class Document:
         Args:
             read: this document, read.
             arm: which arm the engine ran; no tool's file says so.
-            worked_out: columns that no field holds as they are: the value, and the field (and index) that it rests on. They
-                go before those that were read; None leaves a column out.
+            worked_out: columns that no row holds as they are. They go before those that were read; None leaves a column out.
             unread: kept beside the columns; gpu and workload, which people add, are columns.
             tool: as in `Origin`.
             part: which requests of the run the columns are of; empty for all.
@@ -238,10 +321,10 @@ class Document:
         Raises:
             InputError: as `row.point`, naming the JSON path.
         """
-        model = type(read)
-        columns: dict[str, Sequence[Any]] = {
-            name: (getattr(read, name), name) for name in model.model_fields if name in COLUMNS
-        }
+        names = [*type(read).model_fields]
+        columns: Columns = {name: (getattr(read, name), name) for name in names if name in COLUMN_FIGURES}
+        if "deviation" in names:
+            columns["output_tokens_sq"] = (_mean_square(read.output_tokens, read.deviation), "deviation")
         columns.update(worked_out)
         given: dict[str, Any] = {"method": arm.method, "k": float(arm.k), "candidate": arm.candidate or ""}
         given |= {
@@ -249,14 +332,9 @@ class Document:
         }
         given |= {name: value for name, (value, *_) in columns.items() if value is not None}
         places = {
-            name: self.place(self.standing(model, rest[0]), *rest[1:]) for name, (_, *rest) in columns.items()
+            name: self.place(self.standing(read, rest[0]), *rest[1:]) for name, (_, *rest) in columns.items()
         }
         return point(given, Origin(self.source, 1, places=places, part=part, tool=tool))
-
-
-def remarked(point: Point, *remarks: str) -> Point:
-    """The point with remarks on its run, for the person who gave the file; empty ones are none."""
-    return replace(point, origin=replace(point.origin, remark="; ".join(filter(None, remarks))))
 
 
 def _below(value: Any, path: str, default: Any = None) -> Any:
@@ -268,19 +346,11 @@ def _below(value: Any, path: str, default: Any = None) -> Any:
         return default
     if (whole := value.get(path)) is not None:
         return whole
-    if "." not in path:
-        return default
     # A member's own name may hold dots.
     for end in (place for place, letter in enumerate(path) if letter == "."):
         if (found := _below(value.get(path[:end]), path[end + 1 :])) is not None:
             return found
     return default
-
-
-@cache
-def _keys(model: type[BaseModel], name: str) -> tuple[str, ...]:
-    alias = model.model_fields[name].validation_alias
-    return tuple(map(str, alias.choices)) if isinstance(alias, AliasChoices) else (name,)
 
 
 def parse(text: str, source: str) -> Document:
@@ -294,3 +364,51 @@ def parse(text: str, source: str) -> Document:
     except InputError as refused:
         raise ForeignFileError(refused.where, refused.problem, refused.expected) from None
     return Document(value, source)
+
+
+def remarked(point: Point, *remarks: str) -> Point:
+    """The point with remarks on its run, for the person who gave the file; empty ones are none."""
+    return replace(point, origin=replace(point.origin, remark="; ".join(filter(None, remarks))))
+
+
+def _mean_square(mean: float | None, deviation: float | None) -> float | None:
+    """The mean of squares; None if either figure is. A product overflows to infinity, which the range check refuses."""
+    return None if mean is None or deviation is None else mean * mean + deviation * deviation
+
+
+def ratio_of_means_s(latency_s: float, first_s: float | None, tokens: float) -> float | None:
+    """TPOT (s) with which E2E = TTFT + (g - 1)*TPOT holds of means; None if it has no sense.
+
+    Tools give a mean of ratios over requests: one short answer with a slow gap weighs as much in it as a long one.
+    """
+    if first_s is None or tokens <= 1.0 or latency_s <= first_s:
+        return None
+    return (latency_s - first_s) / (tokens - 1.0)
+
+
+def gamma_arrivals(shape: float | None) -> str | None:
+    """The word for arrivals whose gaps have a gamma distribution of this shape; None if it is neither of ours."""
+    if shape == 1.0:
+        return "poisson"
+    return "constant" if shape is not None and shape >= _EVEN_SHAPE else None
+
+
+def imposed(
+    rate_rps: float | None, clients: float | None, inflight: float | None, arrivals: str | None
+) -> tuple[Columns, list[Reason]]:
+    """The columns of the load that a tool imposed, each resting on `rate`, `clients` or `arrivals`, and flags.
+
+    Without a rate clients ask again as soon as they are answered. Arrivals are None if they were neither Poisson nor constant, or
+    the tool does not say.
+    """
+    if rate_rps is None and clients is None:
+        # With every request sent at once, the run shows the throughput ceiling and nothing else.
+        return {"concurrency": (max(1.0, inflight or 1.0), "clients")}, [Reason.SATURATED_POINT]
+    if rate_rps is None:
+        return {"concurrency": (clients, "clients")}, []
+    # If all clients are busy an open loop becomes a closed one: requests wait in the load generator.
+    flags = [Reason.SATURATED_POINT] if clients is not None and (inflight or 0.0) > _BUSY * clients else []
+    if arrivals is None:
+        flags.append(Reason.ARRIVALS_UNKNOWN)
+    mode = arrivals or "poisson"
+    return {"request_rate_rps": (rate_rps, "rate"), "load_mode": (mode, "arrivals")}, flags

@@ -17,16 +17,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import starmap
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-from pydantic import BaseModel, PlainValidator
 
 from breakeven.arm import Arm
 from breakeven.points.point import ACCEPT, LIVE_TRAFFIC, NUMBERS, Origin, Point
 from breakeven.points.row import point
 from breakeven.points.table import MOST_ROWS
-from breakeven.readers.foreign import Document, Number, at
+from breakeven.readers.foreign import Document
 
 _REQUIRED = ("request_rate_rps", "mean_latency_s")
 
@@ -68,43 +67,6 @@ class Samples:
     values: tuple[TimedValue, ...]
 
 
-def _number(value: object) -> float:
-    """A sample's value; NaN and the infinities are values that Prometheus sends."""
-    try:
-        if isinstance(value, str):
-            return float(value)
-    except ValueError:
-        pass
-    raise ValueError("a number as text")
-
-
-_Sample = tuple[Number, Annotated[float, PlainValidator(_number)]]
-
-
-class PrometheusAnswer(BaseModel):
-    """The answer of the HTTP API to a query; the type of `result` depends on `kind`."""
-
-    status: str
-    error: Any = ""
-    partial: bool = at("isPartial", default=False)
-    kind: Literal["vector", "matrix", "scalar", "string"] | None = at("data.resultType")
-    result: tuple[Any, ...] | None = at("data.result")
-
-
-class _Scalar(BaseModel):
-    sample: _Sample = at("data.result", default=...)
-
-
-class _Instant(BaseModel):
-    metric: dict[str, str]
-    value: _Sample
-
-
-class _Range(BaseModel):
-    metric: dict[str, str]
-    values: tuple[_Sample, ...]
-
-
 def recognises_response(document: Document) -> bool:
     """Tell whether this is a response of Prometheus' HTTP API."""
     return document.has("status", "data") or document.has("status", "error")
@@ -121,10 +83,12 @@ def series(response: Document) -> tuple[Samples, ...]:
     Raises:
         InputError: an error response, or not the documented form.
     """
-    answer = response.read(PrometheusAnswer)
+    answer = response.read("Prometheus")
     if answer.status != "success":
         raise response.refuse(
-            f"{answer.status}: {answer.error}"[:120].rstrip(": "), "a successful query", "status"
+            f"{answer.status}: {'' if answer.error is None else answer.error}"[:120].rstrip(": "),
+            "a successful query",
+            "status",
         )
     if answer.partial:
         raise response.refuse(
@@ -133,12 +97,12 @@ def series(response: Document) -> tuple[Samples, ...]:
     if answer.kind is None or answer.result is None:
         raise response.refuse("not a result", "an object with resultType and result", "data")
     if answer.kind in {"scalar", "string"}:
-        return (Samples({}, (TimedValue(*response.read(_Scalar).sample),)),)
+        return (Samples({}, (TimedValue(*response.read("Prometheus scalar").sample),)),)
     rows = [*response.member("data").member("result").items()]
     if answer.kind == "vector":
-        instants = [row.read(_Instant) for row in rows]
+        instants = [row.read("Prometheus vector") for row in rows]
         return tuple(Samples(one.metric, (TimedValue(*one.value),)) for one in instants)
-    ranges = [row.read(_Range) for row in rows]
+    ranges = [row.read("Prometheus matrix") for row in rows]
     return tuple(Samples(one.metric, tuple(starmap(TimedValue, one.values))) for one in ranges)
 
 

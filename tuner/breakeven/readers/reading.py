@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError, InputError
-from breakeven.intake import file_text
+from breakeven.intake import file_text, shipped_rows
 from breakeven.points import table
 from breakeven.points.point import ENGINE, SETTING, Origin, Point
 from breakeven.readers import foreign
@@ -36,77 +37,21 @@ def _tools() -> Sequence[tuple[str, Callable[[Document], bool], _Reads]]:
     )
 
 
-OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("num_requests", "requests_per_second", "elapsed_time"), "vllm bench throughput", "vllm bench serve"),
-    (("avg_latency", "latencies", "percentiles"), "vllm bench latency", "vllm bench serve"),
-    (
-        ("experiments", "service_kind"),
-        "Perf Analyzer's raw export",
-        "profile_export_genai_perf.json beside it",
-    ),
-    (("metadata", "metrics", "error"), "AIPerf's records", "profile_export_aiperf.json beside them"),
-    (
-        ("aggregation_type", "per_combination_metrics"),
-        "AIPerf's sweep",
-        "the folder with profile_export_aiperf.json of each run",
-    ),
-    (
-        ("metadata", "metrics", "schema_version"),
-        "AIPerf's figures of several runs",
-        "profile_export_aiperf.json of each",
-    ),
-    (("timeslices", "input_config"), "AIPerf's time slices", "profile_export_aiperf.json beside them"),
-    (("results_end_to_end_latency_s_mean",), "LLMPerf", "a points file with its columns"),
-    (("last_latency", "overall_throughput"), "SGLang's bench_one_batch", "SGLang's bench_serving"),
-    (
-        ("engine", "performance", "request_info"),
-        "trtllm-bench",
-        "a points file that says the concurrency, which the report does not",
-    ),
-    (
-        ("hw", "conc", "tput_per_gpu"),
-        "InferenceX's aggregate",
-        "the result of benchmark_serving that it was made of (its name without agg_), which has rate and lengths",
-    ),
-    (("Percentiles", "Latency (s)"), "EvalScope's percentiles", "benchmark_summary.json beside them"),
-    (("metrics", "root_group"), "k6", _BY_HAND),
-    (("metric", "type", "data"), "k6's stream", _BY_HAND),
-    (("aggregate", "intermediate"), "Artillery", _BY_HAND),
-    (("num_none_requests", "num_requests"), "Locust", _BY_HAND),
-    (("latencies", "bytes_in", "rate"), "Vegeta", _BY_HAND),
-    (("latencyPercentiles", "rps", "summary"), "oha", _BY_HAND),
-    (("build_commit", "n_prompt", "avg_ts"), "llama-bench", "llama-server with vllm bench serve"),
-)
-"""Members by which other results are known, the tool that writes them, and what to give in their place."""
+class Other(NamedTuple):
+    """One row of `others.csv`: members of JSON or a begin of another text, the tool that writes it, and what to give instead."""
+
+    known_by: str
+    pattern: str
+    tool: str
+    instead: str
 
 
-TABLES: tuple[tuple[str, str, str], ...] = (
-    (r"Metric,avg,", "AIPerf or GenAI-Perf as CSV", "the JSON beside it"),
-    (r"(Type|Timestamp,User Count,Type|Method),Name,|Count,Message,Traceback,", "Locust", _BY_HAND),
-    (
-        r"(Run Info|Benchmark),|Type,.*\b(Run Id|Strategy|Profile|Successful)\b",
-        "GuideLLM as CSV",
-        "its JSON report",
-    ),
-    (r"metadata:$|benchmarks:$", "GuideLLM as YAML", "its JSON report"),
-    (r".*\b(mean_ttft_ms|request_throughput)\b", "a sweep of vLLM's as CSV", "the JSON file of each run"),
-    (r".*\btokens/s/user\b", "AIConfigurator's prediction", "a measurement"),
-    (r"=+\s+MLPerf Results Summary|:::MLLOG", "MLPerf", _BY_HAND),
-    (r"Concurrency,Inferences/Second,", "Perf Analyzer as CSV", "GenAI-Perf or AIPerf"),
-    (r"metric_name,timestamp,metric_value", "k6 as CSV", _BY_HAND),
-    (r"timeStamp,elapsed,label,", "JMeter", _BY_HAND),
-    (
-        r"(?s:.{0,4000}?)=+ Serving Benchmark Result",
-        "a benchmark as it is printed",
-        "the JSON of --save-result (SGLang: --output-file)",
-    ),
-    (r"Running \S+ test @ ", "wrk", _BY_HAND),
-    (r"This is ApacheBench|Server Software:", "ApacheBench", _BY_HAND),
-    (r"Summary:\s+Total:\s", "hey", _BY_HAND),
-    (r"response-time,DNS\+dialup,", "hey as CSV", _BY_HAND),
-    (r"build_commit,build_number,", "llama-bench as CSV", "llama-server with vllm bench serve"),
-)
-"""Begin of other texts of load generators, what they are, and what to give in their place."""
+@cache
+def others() -> Sequence[Other]:
+    """The results of load generators that are known and not read."""
+    rows = shipped_rows(Path(__file__).with_name("others.csv"))
+    return [Other(known, pattern, tool, instead or _BY_HAND) for known, pattern, tool, instead in rows]
+
 
 _SAME = 3
 
@@ -191,9 +136,12 @@ def _table(text: str, source: str, most_points: int) -> Sequence[Point | Foreign
         return table.read(text, source, most_points)
     except InputError as refused:
         header = next((line for line in _lines(text) if line.strip()), "")
-        for begins, tool, instead in TABLES:
-            if re.match(begins, text[:_BEGIN].lstrip("\ufeff \t\r\n"), re.MULTILINE):
-                return [ForeignFileError(source, f"a result of {tool}, which is not read", instead)]
+        begin = text[:_BEGIN].lstrip("\ufeff \t\r\n")
+        for other in others():
+            if other.known_by == "begin" and re.match(other.pattern, begin, re.MULTILINE):
+                return [
+                    ForeignFileError(source, f"a result of {other.tool}, which is not read", other.instead)
+                ]
         if "method" in header.lower():
             raise
         # A log, a summary or a configuration: no points file begins like this.
@@ -329,9 +277,9 @@ def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | Fore
             if arm is None:
                 raise document.refuse("a file that does not say which arm it measured", "--method and --k")
             return read(document, arm)
-    for members, tool, instead in OTHERS:
-        if document.has(*members):
-            return [document.disown(f"a result of {tool}, which is not read", instead)]
+    for other in others():
+        if other.known_by == "members" and document.has(*other.pattern.split(" | ")):
+            return [document.disown(f"a result of {other.tool}, which is not read", other.instead)]
     return [
         document.disown(
             "JSON of no known kind",

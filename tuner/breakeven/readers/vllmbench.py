@@ -1,6 +1,6 @@
 """Result files of `vllm bench serve --save-result` and of SGLang's `bench_serving`: one JSON object, one operating point.
 
-The fields of `VllmBenchResult` are the keys that are read, from `benchmark_serving.py` of 2023 to vLLM 0.33. SGLang's
+`fields.csv` has the keys that are read, from `benchmark_serving.py` of 2023 to vLLM 0.33. SGLang's
 tool has the same origin. It writes `e2e_latency` for `e2el`, Infinity for "inf", and neither failures nor the model.
 Neither tool says which arm ran.
 
@@ -11,41 +11,26 @@ are cut off.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field
 
 from breakeven.arm import Arm
 from breakeven.errors import ForeignFileError
 from breakeven.points.point import Point
 from breakeven.readers.foreign import (
-    Counted,
+    Columns,
     Document,
-    Figure,
-    ForeignResult,
-    Milliseconds,
-    Moment,
-    NeededMilliseconds,
-    Number,
-    at,
-    holed,
+    Read,
+    gamma_arrivals,
+    imposed,
     ratio_of_means_s,
     remarked,
 )
-from breakeven.readers.imposed import gamma_arrivals, imposed
 from breakeven.readers.middle import Middle, middle_of, middle_or_whole, times_of
 from breakeven.reasons import Reason
 
-_Rate = Annotated[
-    Number | None,
-    BeforeValidator(lambda rate: None if rate in ("inf", "Infinity", "trace", math.inf) else rate),
-]
-_WHOLE_LIST = BeforeValidator(lambda listed: () if holed(listed) else listed)
-_Numbers = Annotated[tuple[Number, ...], _WHOLE_LIST]
 _HARMLESS = re.compile(
     # Labels for people, figures that follow from those that are read, and figures without a use in any law.
     r"label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
@@ -53,92 +38,6 @@ _HARMLESS = re.compile(
     r"|num_conversations|turns_per_conversation|inter_turn_delay_ms|max_model_len|(conversations|avg_turns)_\w+"
     r"|(input|total|total_token|output)_throughput(_\w+)?|total_\w+|max_output_tokens_per_s"
 )
-_Columns = dict[str, tuple[Any, ...]]
-
-
-class VllmBenchResult(ForeignResult):
-    """One result file. Older versions write 0 for what was not measured."""
-
-    requests: Annotated[Number, Field(gt=0)] = at("completed", default=...)
-    prompts: Counted = at(
-        "num_prompts", "sent_requests", means="requests that were sent, where `failed` is not there"
-    )
-    failed: Number | None = at("failed", means="requests without an answer (since October 2025)")
-    errors: tuple[str, ...] = at(
-        "errors", default=(), means="texts that are not empty are failed requests (`--save-detailed`)"
-    )
-    achieved_rps: Counted = at("request_throughput")
-    tokens_per_second: Figure = at("output_throughput")
-    seconds: Counted = at(
-        "duration", means="the answered rate, where it is not stated; column `begun_s`: `date` less it"
-    )
-    # `start_times` are of a clock of their own.
-    ended_s: Moment = at("date", means="the end of the run: column `begun_s` is `duration` before it")
-    input_total: Figure = at("total_input_tokens", means="column `prompt_tokens`, times `completed`")
-    output_total: Counted = at("total_output_tokens", means="column `output_tokens`, times `completed`")
-    mean_latency_s: NeededMilliseconds = at("mean_e2el_ms", "mean_e2e_latency_ms")
-    mean_inflight: Counted = at("concurrency")
-    p50_latency_s: Milliseconds = at("p50_e2el_ms", "median_e2el_ms", "median_e2e_latency_ms")
-    p95_latency_s: Milliseconds = at("p95_e2el_ms")
-    p99_latency_s: Milliseconds = at("p99_e2el_ms", "p99_e2e_latency_ms")
-    ttft_mean_s: Milliseconds = at("mean_ttft_ms")
-    ttft_p50_s: Milliseconds = at("p50_ttft_ms", "median_ttft_ms")
-    ttft_p95_s: Milliseconds = at("p95_ttft_ms")
-    ttft_p99_s: Milliseconds = at("p99_ttft_ms")
-    ratio_mean_s: Milliseconds = at(
-        "mean_tpot_ms", means="a guess at the latency where nothing else tells it (`LatencyUnknown`)"
-    )
-    tpot_p50_s: Milliseconds = at("p50_tpot_ms", "median_tpot_ms")
-    tpot_p95_s: Milliseconds = at("p95_tpot_ms")
-    tpot_p99_s: Milliseconds = at("p99_tpot_ms")
-    gap_mean_s: Milliseconds = at("mean_itl_ms", means="the latency, where the file states none")
-    latencies_s: _Numbers = at(
-        "latencies", default=(), means="latency of each request (s): its mean and quantiles"
-    )
-    ttfts_s: _Numbers = at("ttfts", default=(), means="time to first token of each request (s): quantiles")
-    gaps_s: Annotated[tuple[tuple[Number, ...], ...], _WHOLE_LIST] = at(
-        "itls", default=(), means="gaps of each request (s): latency and quantiles"
-    )
-    starts_s: _Numbers = at(
-        "start_times", default=(), means="when each request was sent (s): the ends of the run are cut off"
-    )
-    output_lens: _Numbers = at("output_lens", default=(), means="column `output_tokens_sq`")
-    model: str | None = at("model_id", means="column `model`")
-    backend: str | None = at(
-        "backend", means="column `engine` if it names one; embeddings, audio and images are passed over"
-    )
-    endpoint: str | None = at("endpoint_type", means="column `endpoint`")
-    tokenizer: str | None = at("tokenizer_id", means="column `tokenizer`")
-    target: str | None = at("base_url", "host", means="column `target` (from `--metadata`)")
-    engine_version: str | None = at("engine_version", "vllm_version", "sglang_version")
-    rate: _Rate = at(
-        "request_rate",
-        means="column `request_rate_rps`; `inf`: as fast as `max_concurrency` clients ask; `trace`: not steady",
-    )
-    ramp: str | None = at("ramp_up_strategy", means="any: not steady")
-    steps: list[Any] = at("rps_change_events", default=[], means="not empty: not steady")
-    clients: Number | None = at(
-        "max_concurrency",
-        "multi_turn_concurrency",
-        means="column `concurrency`; with a rate its upper limit",
-    )
-    mode: str | None = at("mode", means="`multi_turn`: a remark that prompts grow from turn to turn")
-    steady: Any = at("steady_state", means="a remark: it has no mean latency")
-    arrivals: Number = at("burstiness", default=1.0, means="1: Poisson; from 10 on: constant; else unknown")
-    accepted: Number | None = at(
-        "spec_decode_accepted_tokens", means="columns `tokens_per_step`, `drafted_per_step`"
-    )
-    drafted: Number | None = at("spec_decode_draft_tokens", means="column `drafted_per_step`")
-    drafts_counted: Counted = at("spec_decode_num_drafts", means="column `drafts`")
-    shares: _Numbers = at(
-        "spec_decode_per_position_acceptance_rates", default=(), means="columns `accept_1`, `accept_2`, ..."
-    )
-    accept_length: Counted = at(
-        "accept_length",
-        means="SGLang: the engine speculates; of all time since it started, so that no figure is taken",
-    )
-
-
 _NO_TEXT = re.compile(r".*(embed|pooling|rerank|score|audio|visual|image).*")
 _ENGINES = re.compile(
     r"(vllm|sglang|tgi|lmdeploy|deepspeed-mii|tensorrt-llm|trt|scalellm|llama\.cpp|xllm)(-.*)?"
@@ -155,11 +54,11 @@ def read(document: Document, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     """Read one result; a refusal names the JSON path."""
     if document.value.get("completed") == 0:
         # SGLang writes NaN for every mean of nothing, and appends all runs of a sweep to one file.
-        return (document.disown("a run in which no request was answered", "one with answers"),)
-    return _points(document, document.read(VllmBenchResult), arm)
+        return (document.unanswered(),)
+    return _points(document, document.read("vllm bench serve"), arm)
 
 
-def _points(document: Document, read: VllmBenchResult, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
+def _points(document: Document, read: Read, arm: Arm) -> tuple[Point | ForeignFileError, ...]:
     if (refused := _no_measurement(document, read, arm)) is not None:
         return (refused,)
     scale = 1.0 / read.requests
@@ -178,14 +77,15 @@ def _points(document: Document, read: VllmBenchResult, arm: Arm) -> tuple[Point 
         flags.append(Reason.NOT_STEADY)
     if _failures(document, read):
         flags.insert(0, Reason.REQUESTS_FAILED)
-    columns |= {name: (getattr(read, name), name) for name in ("endpoint", "tokenizer", "target")}
     engine = _ENGINES.fullmatch(read.backend or "")
     columns["engine"] = (engine and engine[1], "backend")
     tool = "SGLang's bench_serving" if document.has("mean_e2e_latency_ms") else "vllm bench serve"
-    unread = document.unread(VllmBenchResult, _HARMLESS)
+    unread = document.unread(read, _HARMLESS)
 
-    def run(inflight: float, others: _Columns, part: str = "") -> Point:
-        load, against = imposed(read.rate, read.clients, inflight, gamma_arrivals(read.arrivals))
+    def run(inflight: float, others: Columns, part: str = "") -> Point:
+        load, against = imposed(
+            read.rate, read.clients, inflight, gamma_arrivals(1.0 if read.arrivals is None else read.arrivals)
+        )
         flag = {"flag": (" ".join([*flags, *against]), "failed")}
         return document.point(read, arm, columns | load | others | flag, unread, tool, part)
 
@@ -201,7 +101,7 @@ def _points(document: Document, read: VllmBenchResult, arm: Arm) -> tuple[Point 
     return (remarked(whole, _draft_length_remark(document, read, arm), turns, steady),)
 
 
-def _draft_length_remark(document: Document, read: VllmBenchResult, arm: Arm) -> str:
+def _draft_length_remark(document: Document, read: Read, arm: Arm) -> str:
     """See `Document.draft_length_remark`; an engine has a share for each position of its longest draft."""
     drafts, drafted, accepted = read.drafts_counted, read.drafted, read.accepted
     if drafted is None and read.shares:
@@ -210,12 +110,10 @@ def _draft_length_remark(document: Document, read: VllmBenchResult, arm: Arm) ->
         # Of all time since the engine's start, and each step yields one token of the engine's own.
         drafts, drafted, accepted = 1.0, None, read.accept_length - 1.0
     field = "drafted" if read.drafted is not None else "shares" if read.shares else "accept_length"
-    return document.draft_length_remark(
-        arm, drafts, drafted, accepted, document.standing(VllmBenchResult, field)
-    )
+    return document.draft_length_remark(arm, drafts, drafted, accepted, document.standing(read, field))
 
 
-def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> ForeignFileError | None:
+def _no_measurement(document: Document, read: Read, arm: Arm) -> ForeignFileError | None:
     for word in (read.backend, read.endpoint):
         if word and _NO_TEXT.fullmatch(word):
             return document.disown(f"a run of {word[:40]}", "one that generates text")
@@ -230,7 +128,7 @@ def _no_measurement(document: Document, read: VllmBenchResult, arm: Arm) -> Fore
     return None
 
 
-def _middle(read: VllmBenchResult, whole: Point) -> Middle | None:
+def _middle(read: Read, whole: Point) -> Middle | None:
     """The steady middle, if the file lists the times of all requests."""
     if len(read.starts_s) != read.requests:
         return None
@@ -238,24 +136,24 @@ def _middle(read: VllmBenchResult, whole: Point) -> Middle | None:
     return None if times is None else middle_of(times, whole.load_mode)
 
 
-def _failures(document: Document, read: VllmBenchResult) -> float:
+def _failures(document: Document, read: Read) -> float:
     """Requests without an answer; versions before October 2025 do not count them.
 
     Where the data set was shorter than `num_prompts` this is an upper bound.
     """
     if document.value.get("total_output_tokens") == 0:
         # Every answer was empty.
-        return read.requests
+        return float(read.requests)
     if read.failed is not None:
-        return read.failed
+        return float(read.failed)
     if read.errors:
         return sum(1.0 for text in read.errors if text)
     # The lists hold those that failed too.
     listed = max(len(read.latencies_s), len(read.ttfts_s), len(read.starts_s))
-    return max(0.0, (read.prompts or 0.0) - read.requests, listed - read.requests)
+    return max(0.0, max(read.prompts or 0.0, listed) - float(read.requests))
 
 
-def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
+def _times(read: Read, arm: Arm, flags: list[Reason]) -> Columns:
     """The mean latency, TPOT, the begin, and the quantiles that the file leaves to its lists of single requests.
 
     A latency that can only be guessed is flagged.
@@ -264,9 +162,10 @@ def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
     if latency_s is None:
         latency_s = _guessed_s(read) or 0.0
         flags.append(Reason.LATENCY_UNKNOWN)
-    columns: _Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
+    columns: Columns = {"mean_latency_s": (latency_s, "mean_latency_s")}
     tokens = (read.output_total or 0.0) / read.requests
     columns["tpot_mean_s"] = (ratio_of_means_s(latency_s, read.ttft_mean_s, tokens), "mean_latency_s")
+    # `start_times` are of a clock of their own.
     if read.ended_s is not None and read.seconds:
         columns["begun_s"] = (max(read.ended_s - read.seconds, 0.0), "ended_s")
     listed = _listed(read)
@@ -279,7 +178,7 @@ def _times(read: VllmBenchResult, arm: Arm, flags: list[Reason]) -> _Columns:
     return columns
 
 
-def _listed(read: VllmBenchResult) -> dict[str, list[float]]:
+def _listed(read: Read) -> dict[str, list[float]]:
     """Latency, TTFT and TPOT (s) of every answered request, as far as the file lists them; a failed one has zeros."""
     whole = _latencies_s(read)
     rows = zip(whole, read.ttfts_s, read.output_lens, strict=False)
@@ -295,42 +194,41 @@ def _listed(read: VllmBenchResult) -> dict[str, list[float]]:
     }
 
 
-def _latencies_s(read: VllmBenchResult) -> Sequence[float]:
+def _latencies_s(read: Read) -> Sequence[float]:
     """Latency (s) of each request; empty if the file lists none."""
-    return read.latencies_s or [
-        first + sum(gaps) for first, gaps in zip(read.ttfts_s, read.gaps_s, strict=False)
-    ]
+    rows = zip(read.ttfts_s, read.gaps_s, strict=False)
+    return [*read.latencies_s] or [first + sum(gaps) for first, gaps in rows]
 
 
-def _mean_latency_s(read: VllmBenchResult, arm: Arm) -> float | None:
+def _mean_latency_s(read: Read, arm: Arm) -> float | None:
     """Rebuild the mean where e2el was not among the percentile metrics: it is not by default.
 
     The mean gap pools the gaps of all requests: their number times it is the time from first to last tokens. Without
     speculation each decoded token ends a gap, with it each step does.
     """
     if read.latencies_s:
-        return sum(read.latencies_s) / read.requests
+        return float(sum(read.latencies_s) / read.requests)
     if read.ttfts_s and read.gaps_s:
-        return (sum(read.ttfts_s) + sum(map(sum, read.gaps_s))) / read.requests
+        return float((sum(read.ttfts_s) + sum(map(sum, read.gaps_s))) / read.requests)
     if not (read.ttft_mean_s and read.gap_mean_s and read.output_total):
         return None
     gaps = _decoded(read) if arm.k == 0 else _request_steps(read)
-    return None if gaps is None else read.ttft_mean_s + gaps * read.gap_mean_s / read.requests
+    return None if gaps is None else float(read.ttft_mean_s + gaps * read.gap_mean_s / read.requests)
 
 
-def _guessed_s(read: VllmBenchResult) -> float | None:
+def _guessed_s(read: Read) -> float | None:
     """A mean latency from a mean of ratios over requests. In such a mean a short answer with a slow gap weighs too much."""
     if not (read.ttft_mean_s and read.ratio_mean_s and read.output_total):
         return None
-    return read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.ratio_mean_s
+    return float(read.ttft_mean_s + (read.output_total / read.requests - 1.0) * read.ratio_mean_s)
 
 
-def _decoded(read: VllmBenchResult) -> float:
+def _decoded(read: Read) -> float:
     """Output tokens after each request's first."""
-    return (read.output_total or 0.0) - read.requests
+    return float((read.output_total or 0.0) - read.requests)
 
 
-def _request_steps(read: VllmBenchResult) -> float | None:
+def _request_steps(read: Read) -> float | None:
     """Steps of all requests with speculation; None if the file has no counters."""
     if read.accepted is None:
         return None
@@ -338,7 +236,7 @@ def _request_steps(read: VllmBenchResult) -> float | None:
     return steps if steps > 0 else None
 
 
-def _speculation(document: Document, read: VllmBenchResult, arm: Arm) -> _Columns:
+def _speculation(document: Document, read: Read, arm: Arm) -> Columns:
     """Tokens per request-step from the counters.
 
     A step yields its accepted drafts and one more token, so the number of steps is decoded tokens less accepted ones.
@@ -346,16 +244,12 @@ def _speculation(document: Document, read: VllmBenchResult, arm: Arm) -> _Column
     *draft*, so it is too high if some steps do not draft.
     """
     speculates = "accepted" if read.accepted is not None else "accept_length" if read.accept_length else None
-    if speculates and arm.k == 0:
-        raise document.refuse(
-            "counters of a speculating engine",
-            "--method and --k of the arm that ran, not none",
-            document.standing(VllmBenchResult, speculates),
-        )
+    if speculates:
+        document.refuse_speculation(arm, read, speculates)
     # SGLang counts accept_length since its server started, not over this run.
     if read.accepted is None:
         return {}
-    columns: _Columns = {"drafts": (read.drafts_counted, "drafts_counted")}
+    columns: Columns = {"drafts": (read.drafts_counted, "drafts_counted")}
     for index, share in enumerate(read.shares):
         columns[f"accept_{index + 1}"] = (share, "shares", index)
     if steps := _request_steps(read):

@@ -29,7 +29,7 @@ _FIELDS = (
 )
 
 
-@click.command("answers", short_help="Does an arm answer as no speculation does.")
+@click.command("answers")
 @click.option("--url", required=True, help="The engine, http://host:port.")
 @click.argument("files", nargs=-1, type=InputFile(), metavar="[NONE ARM...]")
 @click.option("--arm", help="Asks: the arm that the engine runs, none or such as eagle3/3.")
