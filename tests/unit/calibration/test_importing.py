@@ -108,7 +108,7 @@ def test_what_obeys_no_law_is_measured_and_its_bounds_promise_nothing(importing)
     importing.turn()
     importing.turn()
     conclude(importing)
-    assert importing.status["message"].endswith("worst residual 112 %")
+    assert importing.status["message"].endswith("worst residual 113 %")
     shown = {arm["arm"]: arm for arm in importing.profiles[0]["spec"]["arms"]}
     assert shown["eagle/2"]["verdict"] == "Uncertain"
 

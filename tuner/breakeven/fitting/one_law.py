@@ -16,6 +16,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting.arms import ArmRows, beside_decodes, blocks_of, hides_prompts, lengths_of
+from breakeven.fitting.observations import Observation
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import mean_kv_tokens
@@ -218,6 +219,9 @@ def fit_step_law(
             scatter.wider * scatter.block if len(_tried_blocks(sweeps)) > 1 else 0.0,
         ),
         tuple(one for one, share in zip(layout.costs_named, left, strict=False) if share > _OF_PRIOR),
+        max_num_seqs=next(
+            (int(n) for arm in arms for row in arm.rows if (n := row.point.max_num_seqs)), None
+        ),
     )
 
 
@@ -530,8 +534,8 @@ def _sweep(
     output = np.array([point.output_tokens or usual_output for point in points], dtype=float)
     squares = np.array([point.output_tokens_sq or 0.0 for point in points])
     prompt = np.array([point.prompt_tokens or usual_prompt for point in points], dtype=float)
-    # What waits for a place in the batch is in no step: of the latency as large a share as of the requests in flight (Little).
-    running = np.array([1.0 - waiting_share(row.point, row.inflight) for row in one.rows])
+    running = np.array([_running_share(row) for row in one.rows])
+    limit = min(point.max_num_seqs or math.inf for point in points)
     inflight = running * [row.inflight for row in one.rows]
     apart = np.array([beside_decodes(point) for point in points], dtype=float)
     demand = Demand(
@@ -553,15 +557,33 @@ def _sweep(
             inflight,
         ),
         running * [row.latency_s for row in one.rows],
-        np.where(queued | (running < 1.0), math.nan, [point.ttft_mean_s or math.nan for point in points]),
-        int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
-        Whereabouts.of(one.arm, running * [row.others for row in one.rows], prompt, output),
+        np.where(
+            queued | (running < 1.0) | (inflight > 0.5 * limit),
+            math.nan,
+            [point.ttft_mean_s or math.nan for point in points],
+        ),
+        int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0, max(limit, 2.0))),
+        Whereabouts.of(
+            one.arm, np.minimum(running * [row.others for row in one.rows], limit - 1.0), prompt, output
+        ),
         _stated_errors(points),
         blocks,
         bool(one.arm.k)
         and one.arm.family not in acceptance
         and not all(point.tokens_per_step for point in points),
     )
+
+
+def _running_share(row: Observation) -> float:
+    """Share of a row's requests in flight that the law takes for those in steps.
+
+    What waits for a place in the batch is in no step: of the latency as large a share as of the requests in flight (Little).
+    The queue of an open loop is the law's own if it has the limit.
+    """
+    limit = row.point.max_num_seqs
+    if limit is None:
+        return 1.0 - waiting_share(row.point, row.inflight)
+    return min(limit / row.inflight, 1.0) if row.point.closed else 1.0
 
 
 def _stated_errors(points: Sequence[Point]) -> FloatArray:

@@ -131,6 +131,7 @@ def points_of(profile: Profile) -> list[Point]:
             ttft_mean_s=None if fit.ttft is None else fit.ttft.among(row.others),
             begun_s=row.begun_s,
             start=row.start,
+            max_num_seqs=profile.steps.max_num_seqs if profile.steps is not None else None,
         )
         for fit in profile.arms
         for row in (*fit.measurements, *fit.other_lengths)

@@ -11,6 +11,7 @@ to j. C1/(1 - RPS*C2) is the case of a step that is linear in j (Kong et al., ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -269,6 +270,10 @@ class Together(NamedTuple):
             decoding = np.maximum(inflight - np.minimum(rps * ttft_s, 0.9 * inflight), 1e-6)
             ending = _Ending.of(work_s)
             pushed = decoding / _along(work_s, np.minimum(decoding, most - 1.0))
+            if (full := 2.0 * decoding > most).any():
+                # From a longer queue than the wanted one: from a shorter one a step can end beyond saturation.
+                idle = 1.0 / (2.0 + math.sqrt(most) + np.maximum(decoding - most, 0.0))
+                pushed = np.where(full, ending.rates[..., -1] * (1.0 - idle / (1.0 - together)), pushed)
             for _ in range(_NEWTON):
                 number = self._chances(ending, pushed, together)
                 short = decoding - number.number

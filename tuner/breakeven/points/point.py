@@ -28,7 +28,7 @@ FEWEST_OF_A_LAW = 3
 POINTS_AT_OTHER_LENGTHS = 2
 """Number of short points at other lengths that an arm has beside its sweep; a schedule has none."""
 
-SETTING = ("workload", "gpu", "model")
+SETTING = ("workload", "gpu", "model", "max_num_seqs")
 """Columns that must not vary within one fit: rows that differ here belong to different laws."""
 
 ENGINE = ("engine", "tokenizer")
@@ -309,6 +309,13 @@ class Point:
     workload: Annotated[str | None, Field(description="name of the workload")] = None
     gpu: Annotated[str | None, Field(description="GPU product")] = None
     model: Annotated[str | None, Field(description="model that was served")] = None
+    max_num_seqs: Annotated[
+        Annotated[float, Field(ge=1, le=1e6)] | None,
+        Field(
+            description="requests that the engine takes into a step at most, at least 1: its --max-num-seqs",
+            json_schema_extra=_COUNTED,
+        ),
+    ] = None
     engine_version: Annotated[str | None, Field(description="what the engine says it is")] = None
     sweep: Annotated[
         str | None, Field(description="which sweep measured the point, so that it is gone on with")
