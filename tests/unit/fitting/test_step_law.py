@@ -148,6 +148,23 @@ def test_what_waits_for_a_place_in_the_batch_is_no_step():
             assert told == pytest.approx(taken, rel=0.03)
 
 
+def test_a_dense_model_leaves_no_weights_unread(profile):
+    """Its rows may look like experts of which few are touched: that saving goes on where nothing was measured."""
+
+    def untouched(law):
+        return next(one for one in law.step_costs if one.name == "untouched")
+
+    rows = sweep(0.01)
+    dense, mixed, unknown = (
+        fit_points([replace(row, model=name) for row in rows])
+        for name in ("meta-llama/Llama-3.1-8B-Instruct", "Qwen3-30B-A3B", "org/model")
+    )
+    assert untouched(dense).ci[1] < 1e-4
+    assert untouched(dense).prior
+    assert untouched(unknown) == untouched(mixed) == untouched(profile)
+    assert untouched(profile).ci[1] > 0.01
+
+
 def test_a_second_prompt_length_narrows_what_other_lengths_take():
     more = [point(0, share, prompt=2048.0) for share in (0.05, 0.5)]
     widths = []

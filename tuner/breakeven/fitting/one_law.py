@@ -24,6 +24,7 @@ from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.points.quality import waiting_share
+from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
@@ -110,6 +111,9 @@ _OF_BENDING = ("sharpness", "untouched")
 cancel, and beyond them such a bend goes on: a line is believed if rows make it 150 times as probable."""
 
 
+_DENSE = (-12.0, 0.01)
+"""Middle and standard deviation of `untouched` of a model without experts: each step reads all weights."""
+
 _BESIDE, _SHOWN, _WIDEST = (1.0, 1.0), 5.0, 500.0
 """Middle and spread of what a step with prompts beside decodes takes more (`BESIDE_S`), by how much the evidence (ln) must rise
 for it, as for a line, and the largest rise that counts."""
@@ -180,16 +184,19 @@ def fit_step_law(
     ]
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
-    prior = _Prior.of(layout, sweeps, _BENT)
+    models = {row.point.model for one in arms for row in one.rows}
+    dense = any(model and ServiceFacts.of_name(model).experts is False for model in models)
+    bend, line = (one._replace(untouched=_DENSE) if dense else one for one in (_BENT, _LINE))
+    prior = _Prior.of(layout, sweeps, bend)
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
     begin = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
-    bent = _fitted(layout, sweeps, _BENT, list({one.tobytes(): one for one in begin}.values()))
+    bent = _fitted(layout, sweeps, bend, list({one.tobytes(): one for one in begin}.values()))
     # A line with the same costs, not with the costs of another valley: rows of one length determine many costs no better.
     bends = np.arange(layout.size) >= layout.departures
     bends[[ENGINE.index(one) for one in _OF_BENDING]] = True
-    unbent = np.where(bends, _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
+    unbent = np.where(bends, _Prior.of(layout, sweeps, line).center, bent[0].figures)
     bending, (solved, scatter) = max(
-        (_BENT, bent), (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))), key=lambda one: one[1][1].evidence
+        (bend, bent), (line, _fitted(layout, sweeps, line, (unbent,))), key=lambda one: one[1][1].evidence
     )
     prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
     solved = _solve(layout, prior, sweeps, solved, scatter, _SETTLED)
