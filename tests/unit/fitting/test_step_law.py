@@ -23,6 +23,7 @@ from breakeven.laws.step_queue import Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Conditions, Profile
+from breakeven.profile.document import HIDDEN_PROMPTS
 from breakeven.profile.fits import Lengths
 from breakeven.profile.step_fit import ENGINE, ArmLoads, Layout
 from breakeven.profile.step_form import Whereabouts
@@ -212,7 +213,7 @@ def in_closed_loops(square):
 def test_closed_loops_of_one_length_leave_rates_in_doubt_and_say_so():
     """They hide what prompts cost beside decodes: an engine with that cost is within the bounds all the same."""
     profile = fit_points(in_closed_loops(1.0))
-    assert "all rows are of closed loops" in profile.warnings[-1]
+    assert profile.warnings[-1] == HIDDEN_PROMPTS
     rate, latency_s, _ = truth(0, 0.5, costs_of(0.009))
     sure = replace(profile, steps=replace(profile.steps, covariance=without_beside(profile)))
     (low, high), (before, after) = (
@@ -223,6 +224,22 @@ def test_closed_loops_of_one_length_leave_rates_in_doubt_and_say_so():
     among = [one.predict(NO_SPECULATION, concurrency=16).latency_ci_s for one in (profile, sure)]
     assert among[0] == pytest.approx(among[1])
     assert not any("closed loops" in one for one in fit_points(sweep(0.01)).warnings)
+
+
+def test_a_rate_is_never_printed_without_that_doubt(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_text(fit_points(in_closed_loops(1.0)).to_json())
+    rate, clients, plan = (
+        CliRunner().invoke(root, arguments).output.replace("\n  ", " ")
+        for arguments in (
+            ["predict", str(path), "--method", "none", "--k", "0", "--rps", "4"],
+            ["predict", str(path), "--method", "none", "--k", "0", "--concurrency", "4"],
+            ["plan", str(path), "--rps", "4"],
+        )
+    )
+    assert HIDDEN_PROMPTS in rate
+    assert HIDDEN_PROMPTS in plan
+    assert HIDDEN_PROMPTS not in clients
 
 
 def test_the_first_tokens_of_clients_in_step_are_of_a_queue_of_prompts():
