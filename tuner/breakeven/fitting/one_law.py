@@ -114,9 +114,12 @@ cancel, and beyond them such a bend goes on: a line is believed if rows make it 
 _DENSE = (-12.0, 0.01)
 """Middle and standard deviation of `untouched` of a model without experts: each step reads all weights."""
 
-_BESIDE, _SHOWN, _WIDEST = (1.0, 1.0), 5.0, 500.0
-"""Middle and spread of what a step with prompts beside decodes takes more (`BESIDE_S`), by how much the evidence (ln) must rise
-for it, as for a line, and the largest rise that counts."""
+_BESIDE, _SHOWN, _WIDEST = math.log(3.0), 5.0, 500.0
+"""Standard deviation of the logarithm of what a step with prompts beside decodes takes more, around `BESIDE_S`; by how much the
+evidence (ln) must rise for it, as for a line; and the largest rise that counts."""
+
+_LOG_ROUNDS, _LEAST_BESIDE = 3, 0.02
+"""Rounds until a prior of a logarithm and the figure around which it is taken as straight agree, and the least such figure."""
 
 _OTHER_PROMPTS = 1.5
 """Ratio of prompts from which they are of two lengths."""
@@ -202,7 +205,7 @@ def fit_step_law(
     solved = _solve(layout, prior, sweeps, solved, scatter, _SETTLED)
     prompts = np.concatenate([one.loads.demand.prompt_tokens for one in sweeps])
     if hides_prompts(arms):
-        solved.covariance[ENGINE.index("beside_s"), ENGINE.index("beside_s")] = _BESIDE[1] ** 2
+        solved.covariance[ENGINE.index("beside_s"), ENGINE.index("beside_s")] = 1.0
     elif prompts.max() > _OTHER_PROMPTS * prompts.min():
         prior, (solved, scatter) = _beside_decodes(layout, sweeps, bending, prior, (solved, scatter))
     of_rows = scatter.wider * scatter.of_rows(sweeps)
@@ -242,11 +245,14 @@ def _beside_decodes(
     distance of both as a doubt, by how probable the other one is.
     """
     (solved, scatter), at = found, ENGINE.index("beside_s")
-    bending = bending._replace(beside=_BESIDE)
-    other = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
-    start = solved.figures.copy()
-    start[at] = _BESIDE[0]
-    beside = _solve(layout, other, sweeps, start, scatter, _ROUGHLY)
+    figures, units = solved.figures.copy(), 1.0
+    figures[at] = units
+    for _ in range(_LOG_ROUNDS):
+        # ln(units) has the prior; around these units it is that of the figure itself.
+        bending = bending._replace(beside=(units * (1.0 - math.log(units)), units * _BESIDE))
+        other = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
+        beside = _solve(layout, other, sweeps, figures, scatter, _ROUGHLY)
+        figures, units = beside.figures, max(float(beside.figures[at]), _LEAST_BESIDE)
     gained = _evidence(other, beside) - _evidence(prior, solved)
     if gained > _SHOWN and beside.figures[at] > 0:
         scatter = _likeliest(layout, other, sweeps, beside, bending)
