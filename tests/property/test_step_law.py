@@ -94,6 +94,31 @@ def test_load_only_slows_and_there_is_no_steady_state_beyond_saturation(share, k
 
 
 @few
+@given(st.integers(2, 80), st.integers(1, 80), st.floats(0.05, 0.97), st.sampled_from([0, 4]))
+def test_an_engine_that_takes_fewer_at_a_time_is_never_faster(most, more, share, k):
+    fewer, many = (Together.of(costs(), demand(k, 1.0 + k / 4), n) for n in (most, most + more))
+    assert fewer.saturation_rps < many.saturation_rps
+    rate = share * fewer.saturation_rps
+    slow, fast = (one.along(rate).served for one in (fewer, many))
+    assert fast.latency_s <= slow.latency_s * (1.0 + 1e-3)
+    # At a small share of it none waits.
+    near, same = (one.along(0.02 * rate).served.latency_s for one in (fewer, many))
+    assert float(near) == pytest.approx(float(same), rel=0.03)
+
+
+@few
+@given(st.integers(2, 40), st.floats(0.3, 0.95), st.sampled_from([0, 4]))
+def test_what_waits_is_in_the_number_in_flight_and_in_the_first_token(most, share, k):
+    together = Together.of(costs(), demand(k, 1.0 + k / 4), most)
+    rate = share * together.saturation_rps
+    by_rate = together.along(rate).served
+    by_number = together.at_inflight(rate, by_rate.inflight).served
+    assert float(by_number.latency_s) == pytest.approx(float(by_rate.latency_s), rel=0.002)
+    # A request that has its place decodes no slower than in a full step.
+    assert float(by_rate.latency_s - by_rate.ttft_s) <= float(together.decode_s[..., -1]) * 3.0
+
+
+@few
 @given(st.floats(1.0, 300.0), st.sampled_from([0, 4]))
 def test_a_closed_loop_keeps_little_s_law_and_reads_each_prompt_once(clients, k):
     asked = demand(k, 1.0 + k / 4)
@@ -123,7 +148,8 @@ def test_sensitivities_are_the_slopes_of_a_step(name, k, decoding):
     assert float(found) == pytest.approx((steps[0] - steps[1]) / (2 * h), abs=1e-7)
 
 
-def test_answers_are_the_slopes_of_a_latency():
+@pytest.mark.parametrize(("most", "busy"), [(400, 1.0), (12, 0.3)])
+def test_answers_are_the_slopes_of_a_latency(most, busy):
     layout = Layout(("eagle3",), ("none", "eagle3/3"))
     engine = [*np.log([0.015, 1e-4]), -0.3, -1.0, 2.5, np.log(1e-7), -0.5, np.log(0.01), 0.4, 0.6]
     departures = np.random.default_rng(0).normal(0.0, 0.02, 12)
@@ -131,16 +157,16 @@ def test_answers_are_the_slopes_of_a_latency():
     loads = ArmLoads(
         Demand((Tier(1, array(3), array(2.0)),), array(512), array(256), array(640)),
         np.array([0, 0, 1, 1, 0]),
-        np.array([2.0, 6.0, 3.0, 8.0, 10.0]),
+        busy * np.array([2.0, 6.0, 3.0, 8.0, 10.0]),
         np.array([5.0, 25.0, 4.0, 40.0, 50.0]),
     )
-    found = layout.answers(figures, "eagle3", "eagle3/3", loads, 400)
+    found = layout.answers(figures, "eagle3", "eagle3/3", loads, most)
     h = 1e-4
     for at in range(layout.size):
         away = np.zeros(layout.size)
         away[at] = h
         up, down = (
-            layout.answers(figures + sign * away, "eagle3", "eagle3/3", loads, 400) for sign in (1, -1)
+            layout.answers(figures + sign * away, "eagle3", "eagle3/3", loads, most) for sign in (1, -1)
         )
         slope = np.log(up.latency_s / down.latency_s) / (2 * h)
         assert found.of_latency[:, at] == pytest.approx(slope, abs=0.03), at

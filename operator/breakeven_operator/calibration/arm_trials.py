@@ -154,9 +154,12 @@ class Trials:
         )
 
     def _fit(self, arms: Container[str], settles: str = "") -> Fit:
+        target = self.transition.view.target
+        engine = target.engine if target is not None else None
+        most = engine.number("--max-num-seqs") if engine is not None else None
         return Fit(
             self.transition.ref,
-            points_csv(self.transition.run.status, self.plan, arms),
+            points_csv(self.transition.run.status, self.plan, arms, most),
             ("--confidence", f"{self.plan.confidence_percent / 100:g}"),
             settles,
         )

@@ -14,6 +14,7 @@ from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.phrases import counted, percent, spoken
 from breakeven.profile import ArmFit, Comparison, Profile
+from breakeven.profile.document import HIDDEN_PROMPTS
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, Create, EmitEvent, FitOutcome, WriteStatus
 from breakeven_operator.calibration.transition import RunView, Transition
@@ -108,6 +109,8 @@ def _succeeded(
     message = f"{counted(len(good), 'arm')}, {counted(points, 'point')}, worst residual {percent(worst)}"
     if missing:
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
+    if HIDDEN_PROMPTS in profile.warnings:
+        message += f"; {HIDDEN_PROMPTS}"
     readable = (*(finding.readable() for finding in good), *missing)
     text = profile.to_json() if run.status.answers else fitted_json
     return (

@@ -71,15 +71,21 @@ def usable_points(points: Iterable[StoredPoint]) -> int:
 
 
 def points_csv(
-    status: CalibrationRunStatus, plan: CalibrationPlan, arms: Container[str] | None = None
+    status: CalibrationRunStatus,
+    plan: CalibrationPlan,
+    arms: Container[str] | None = None,
+    max_num_seqs: int | None = None,
 ) -> str:
     """The points of a run as one points file in the plan's order, with what they have in common in columns of their own.
 
-    None stands for all arms.
+    None stands for all arms, and for a limit of the engine that is not known.
     """
+    common = {"gpu": plan.gpu_product, "model": plan.model or ""}
+    if max_num_seqs:
+        common["max_num_seqs"] = str(max_num_seqs)
     return written(
         [
-            {**_cells(point), "gpu": plan.gpu_product, "model": plan.model or ""}
+            {**_cells(point), **common}
             for arm in plan.arms
             if arms is None or arm.arm in arms
             for point in status.points_of(arm.arm)

@@ -11,6 +11,7 @@ import pytest
 
 from breakeven.fitting.profiles import fit_points, points_of
 from breakeven.profile import ArmFit, Profile
+from breakeven.profile.document import HIDDEN_PROMPTS
 from breakeven.profile.fits import Excluded, MeasuredRange, Measurement
 from breakeven.profile.step_fit import ArmStarts, EngineStarts
 from breakeven_operator import calibration
@@ -64,6 +65,12 @@ def fitting(world):
     world.second_starts()
     assert world.status["phase"] == "Fitting"
     return world
+
+
+def test_a_run_says_that_its_rows_hide_what_prompts_cost(fitting):
+    profile = replace(lawful(*map(fit, LAWS)), warnings=(HIDDEN_PROMPTS,))
+    fitting.do(calibration.conclude(fitting.view(), FitOutcome(profile.to_json(), None), fitting.now))
+    assert fitting.status["message"] == f"3 arms, 21 points, worst residual 4.1 %; {HIDDEN_PROMPTS}"
 
 
 def test_a_fit_becomes_a_profile(fitting):

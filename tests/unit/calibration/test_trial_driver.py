@@ -122,6 +122,15 @@ def test_points_of_all_arms_share_one_file(world):
     assert [line.split(",")[header.index("method")] for line in lines[1:]] == ["none", "eagle3", "eagle3"]
 
 
+def test_the_fit_knows_how_many_requests_the_target_takes_into_a_step(world):
+    world.turn()
+    world.store("none", 1)
+    run = CalibrationRun.read(world.run, "run")
+    points = read(points_csv(run.status, run.status.plan, None, 16), "run")
+    assert [one.max_num_seqs for one in points] == [16.0]
+    assert "max_num_seqs" not in points_csv(run.status, run.status.plan)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -23,6 +23,7 @@ from breakeven.laws.step_queue import Together, closed_loop
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point
 from breakeven.points.table import cells, written
 from breakeven.profile import Conditions, Profile
+from breakeven.profile.document import HIDDEN_PROMPTS
 from breakeven.profile.fits import Lengths
 from breakeven.profile.step_fit import ENGINE, ArmLoads, Layout
 from breakeven.profile.step_form import Whereabouts
@@ -148,6 +149,23 @@ def test_what_waits_for_a_place_in_the_batch_is_no_step():
             assert told == pytest.approx(taken, rel=0.03)
 
 
+def test_a_dense_model_leaves_no_weights_unread(profile):
+    """Its rows may look like experts of which few are touched: that saving goes on where nothing was measured."""
+
+    def untouched(law):
+        return next(one for one in law.step_costs if one.name == "untouched")
+
+    rows = sweep(0.01)
+    dense, mixed, unknown = (
+        fit_points([replace(row, model=name) for row in rows])
+        for name in ("meta-llama/Llama-3.1-8B-Instruct", "Qwen3-30B-A3B", "org/model")
+    )
+    assert untouched(dense).ci[1] < 1e-4
+    assert untouched(dense).prior
+    assert untouched(unknown) == untouched(mixed) == untouched(profile)
+    assert untouched(profile).ci[1] > 0.01
+
+
 def test_a_second_prompt_length_narrows_what_other_lengths_take():
     more = [point(0, share, prompt=2048.0) for share in (0.05, 0.5)]
     widths = []
@@ -195,7 +213,7 @@ def in_closed_loops(square):
 def test_closed_loops_of_one_length_leave_rates_in_doubt_and_say_so():
     """They hide what prompts cost beside decodes: an engine with that cost is within the bounds all the same."""
     profile = fit_points(in_closed_loops(1.0))
-    assert "all rows are of closed loops" in profile.warnings[-1]
+    assert profile.warnings[-1] == HIDDEN_PROMPTS
     rate, latency_s, _ = truth(0, 0.5, costs_of(0.009))
     sure = replace(profile, steps=replace(profile.steps, covariance=without_beside(profile)))
     (low, high), (before, after) = (
@@ -206,6 +224,22 @@ def test_closed_loops_of_one_length_leave_rates_in_doubt_and_say_so():
     among = [one.predict(NO_SPECULATION, concurrency=16).latency_ci_s for one in (profile, sure)]
     assert among[0] == pytest.approx(among[1])
     assert not any("closed loops" in one for one in fit_points(sweep(0.01)).warnings)
+
+
+def test_a_rate_is_never_printed_without_that_doubt(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_text(fit_points(in_closed_loops(1.0)).to_json())
+    rate, clients, plan = (
+        CliRunner().invoke(root, arguments).output.replace("\n  ", " ")
+        for arguments in (
+            ["predict", str(path), "--method", "none", "--k", "0", "--rps", "4"],
+            ["predict", str(path), "--method", "none", "--k", "0", "--concurrency", "4"],
+            ["plan", str(path), "--rps", "4"],
+        )
+    )
+    assert HIDDEN_PROMPTS in rate
+    assert HIDDEN_PROMPTS in plan
+    assert HIDDEN_PROMPTS not in clients
 
 
 def test_the_first_tokens_of_clients_in_step_are_of_a_queue_of_prompts():

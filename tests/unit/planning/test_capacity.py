@@ -10,6 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.fitting import fit_points
+from breakeven.fitting.profiles import points_of
 from breakeven.laws.latency import InflightDistribution
 from breakeven.planning.capacity import (
     HEADROOM,
@@ -114,6 +115,16 @@ def test_a_full_batch_answers_no_more_than_little_s_law_lets_it(profile) -> None
         pytest.approx(8 / curve.loop_latency_s(7.0, closed=False)),
         "MaxNumSeqs",
     )
+
+
+def test_a_law_that_holds_the_limit_has_it_in_its_saturation(profile) -> None:
+    rows = [replace(one, max_num_seqs=8.0) for one in points_of(profile) if one.concurrency <= 8]
+    limited = fit_points(rows)
+    found, curve = of(limited, Slo(), max_num_seqs=8), limited.curve(NO_SPECULATION)
+    assert (found.rps, found.limit) == (curve.saturation_rps, "MaxNumSeqs")
+    # Of the eight in a step each takes as long as one of eight clients.
+    assert found.rps == pytest.approx(8 / curve.loop_latency_s(7.0, closed=True), rel=0.02)
+    assert found.rps < 0.7 * of(profile, Slo()).rps
 
 
 @pytest.mark.parametrize(("quantile", "share"), [(0.99, 0.01), (0.95, 0.05), (0.5, 0.05), (None, 0.05)])

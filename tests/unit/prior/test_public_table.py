@@ -56,7 +56,8 @@ def test_each_row_is_found_by_its_own_facts():
     ("name", "facts"),
     [
         ("Qwen3-30B-A3B-FP8", ServiceFacts(30.0, experts=True, quantisation="fp8")),
-        ("Llama-3.1-8B-Instruct", ServiceFacts(8.0)),
+        ("meta-llama/Llama-3.1-8B-Instruct", ServiceFacts(8.0, experts=False)),
+        ("Kimi-K3", ServiceFacts(experts=True)),
         ("Qwen2.5-0.5B-AWQ", ServiceFacts(0.5, quantisation="awq")),
         ("chat", ServiceFacts()),
         ("a3b", ServiceFacts(experts=True)),

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.cli.output import bounds, confidence_option, document, echo_result, figure, json_option
+from breakeven.cli.output import (
+    bounds,
+    confidence_option,
+    document,
+    echo_result,
+    figure,
+    json_option,
+    print_warnings,
+)
 from breakeven.cli.parameters import MeasuredDrafts, Number, read_draft_length
 from breakeven.cli.profile_options import (
     arm_in,
@@ -93,6 +101,7 @@ def command(
     from breakeven.planning.evaluation import extrapolated
     from breakeven.planning.what_it_takes import would_pay
     from breakeven.profile import Conditions
+    from breakeven.profile.document import HIDDEN_PROMPTS
     from breakeven.profile.operating_conditions import compared_text
 
     load_given(rps, concurrency)
@@ -128,6 +137,8 @@ def command(
         _print(found, where, quantile, doubtful=doubtful)
     for text in texts.values():
         click.echo(text)
+    if rps is not None:
+        print_warnings([one for one in profile.warnings if one == HIDDEN_PROMPTS])
 
 
 def _tokens_per_step(arm: Arm, given: float | None, alpha: float | None) -> float | None:

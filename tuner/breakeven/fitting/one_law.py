@@ -16,6 +16,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting.arms import ArmRows, beside_decodes, blocks_of, hides_prompts, lengths_of
+from breakeven.fitting.observations import Observation
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.latency import mean_kv_tokens
@@ -23,6 +24,7 @@ from breakeven.laws.step_law import Demand, Tier
 from breakeven.methods import LOOKUP_METHODS
 from breakeven.points.point import LIVE_TRAFFIC, Point
 from breakeven.points.quality import waiting_share
+from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
@@ -109,9 +111,15 @@ _OF_BENDING = ("sharpness", "untouched")
 cancel, and beyond them such a bend goes on: a line is believed if rows make it 150 times as probable."""
 
 
-_BESIDE, _SHOWN, _WIDEST = (1.0, 1.0), 5.0, 500.0
-"""Middle and spread of what a step with prompts beside decodes takes more (`BESIDE_S`), by how much the evidence (ln) must rise
-for it, as for a line, and the largest rise that counts."""
+_DENSE = (-12.0, 0.01)
+"""Middle and standard deviation of `untouched` of a model without experts: each step reads all weights."""
+
+_BESIDE, _SHOWN, _WIDEST = math.log(3.0), 5.0, 500.0
+"""Standard deviation of the logarithm of what a step with prompts beside decodes takes more, around `BESIDE_S`; by how much the
+evidence (ln) must rise for it, as for a line; and the largest rise that counts."""
+
+_LOG_ROUNDS, _LEAST_BESIDE = 3, 0.02
+"""Rounds until a prior of a logarithm and the figure around which it is taken as straight agree, and the least such figure."""
 
 _OTHER_PROMPTS = 1.5
 """Ratio of prompts from which they are of two lengths."""
@@ -179,22 +187,25 @@ def fit_step_law(
     ]
     families = tuple(dict.fromkeys(one.arm.family for one in sweeps if one.arm.k))
     layout = Layout(families, tuple(one.arm.name for one in sweeps))
-    prior = _Prior.of(layout, sweeps, _BENT)
+    models = {row.point.model for one in arms for row in one.rows}
+    dense = any(model and ServiceFacts.of_name(model).experts is False for model in models)
+    bend, line = (one._replace(untouched=_DENSE) if dense else one for one in (_BENT, _LINE))
+    prior = _Prior.of(layout, sweeps, bend)
     # Costs that trade places leave more than one valley; the deepest of those below two starts is taken.
     begin = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
-    bent = _fitted(layout, sweeps, _BENT, list({one.tobytes(): one for one in begin}.values()))
+    bent = _fitted(layout, sweeps, bend, list({one.tobytes(): one for one in begin}.values()))
     # A line with the same costs, not with the costs of another valley: rows of one length determine many costs no better.
     bends = np.arange(layout.size) >= layout.departures
     bends[[ENGINE.index(one) for one in _OF_BENDING]] = True
-    unbent = np.where(bends, _Prior.of(layout, sweeps, _LINE).center, bent[0].figures)
+    unbent = np.where(bends, _Prior.of(layout, sweeps, line).center, bent[0].figures)
     bending, (solved, scatter) = max(
-        (_BENT, bent), (_LINE, _fitted(layout, sweeps, _LINE, (unbent,))), key=lambda one: one[1][1].evidence
+        (bend, bent), (line, _fitted(layout, sweeps, line, (unbent,))), key=lambda one: one[1][1].evidence
     )
     prior = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
     solved = _solve(layout, prior, sweeps, solved, scatter, _SETTLED)
     prompts = np.concatenate([one.loads.demand.prompt_tokens for one in sweeps])
     if hides_prompts(arms):
-        solved.covariance[ENGINE.index("beside_s"), ENGINE.index("beside_s")] = _BESIDE[1] ** 2
+        solved.covariance[ENGINE.index("beside_s"), ENGINE.index("beside_s")] = 1.0
     elif prompts.max() > _OTHER_PROMPTS * prompts.min():
         prior, (solved, scatter) = _beside_decodes(layout, sweeps, bending, prior, (solved, scatter))
     of_rows = scatter.wider * scatter.of_rows(sweeps)
@@ -218,6 +229,9 @@ def fit_step_law(
             scatter.wider * scatter.block if len(_tried_blocks(sweeps)) > 1 else 0.0,
         ),
         tuple(one for one, share in zip(layout.costs_named, left, strict=False) if share > _OF_PRIOR),
+        max_num_seqs=next(
+            (int(n) for arm in arms for row in arm.rows if (n := row.point.max_num_seqs)), None
+        ),
     )
 
 
@@ -231,11 +245,14 @@ def _beside_decodes(
     distance of both as a doubt, by how probable the other one is.
     """
     (solved, scatter), at = found, ENGINE.index("beside_s")
-    bending = bending._replace(beside=_BESIDE)
-    other = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
-    start = solved.figures.copy()
-    start[at] = _BESIDE[0]
-    beside = _solve(layout, other, sweeps, start, scatter, _ROUGHLY)
+    figures, units = solved.figures.copy(), 1.0
+    figures[at] = units
+    for _ in range(_LOG_ROUNDS):
+        # ln(units) has the prior; around these units it is that of the figure itself.
+        bending = bending._replace(beside=(units * (1.0 - math.log(units)), units * _BESIDE))
+        other = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
+        beside = _solve(layout, other, sweeps, figures, scatter, _ROUGHLY)
+        figures, units = beside.figures, max(float(beside.figures[at]), _LEAST_BESIDE)
     gained = _evidence(other, beside) - _evidence(prior, solved)
     if gained > _SHOWN and beside.figures[at] > 0:
         scatter = _likeliest(layout, other, sweeps, beside, bending)
@@ -530,8 +547,8 @@ def _sweep(
     output = np.array([point.output_tokens or usual_output for point in points], dtype=float)
     squares = np.array([point.output_tokens_sq or 0.0 for point in points])
     prompt = np.array([point.prompt_tokens or usual_prompt for point in points], dtype=float)
-    # What waits for a place in the batch is in no step: of the latency as large a share as of the requests in flight (Little).
-    running = np.array([1.0 - waiting_share(row.point, row.inflight) for row in one.rows])
+    running = np.array([_running_share(row) for row in one.rows])
+    limit = min(point.max_num_seqs or math.inf for point in points)
     inflight = running * [row.inflight for row in one.rows]
     apart = np.array([beside_decodes(point) for point in points], dtype=float)
     demand = Demand(
@@ -553,15 +570,33 @@ def _sweep(
             inflight,
         ),
         running * [row.latency_s for row in one.rows],
-        np.where(queued | (running < 1.0), math.nan, [point.ttft_mean_s or math.nan for point in points]),
-        int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0)),
-        Whereabouts.of(one.arm, running * [row.others for row in one.rows], prompt, output),
+        np.where(
+            queued | (running < 1.0) | (inflight > 0.5 * limit),
+            math.nan,
+            [point.ttft_mean_s or math.nan for point in points],
+        ),
+        int(min(max(64.0, 3.0 * float(inflight.max()) + 60.0), 2048.0, max(limit, 2.0))),
+        Whereabouts.of(
+            one.arm, np.minimum(running * [row.others for row in one.rows], limit - 1.0), prompt, output
+        ),
         _stated_errors(points),
         blocks,
         bool(one.arm.k)
         and one.arm.family not in acceptance
         and not all(point.tokens_per_step for point in points),
     )
+
+
+def _running_share(row: Observation) -> float:
+    """Share of a row's requests in flight that the law takes for those in steps.
+
+    What waits for a place in the batch is in no step: of the latency as large a share as of the requests in flight (Little).
+    The queue of an open loop is the law's own if it has the limit.
+    """
+    limit = row.point.max_num_seqs
+    if limit is None:
+        return 1.0 - waiting_share(row.point, row.inflight)
+    return min(limit / row.inflight, 1.0) if row.point.closed else 1.0
 
 
 def _stated_errors(points: Sequence[Point]) -> FloatArray:

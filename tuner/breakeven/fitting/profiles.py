@@ -28,7 +28,7 @@ from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.phrases import figure
 from breakeven.points.point import LIVE_TRAFFIC, LoadMode, Origin, Point, multiplied
-from breakeven.profile.document import Profile
+from breakeven.profile.document import HIDDEN_PROMPTS, Profile
 from breakeven.profile.fits import ArmFit, drafters_of
 from breakeven.profile.step_fit import ArmStarts, EngineStarts, StepLaw
 from breakeven.profile.step_form import LARGEST_MISS
@@ -71,9 +71,7 @@ def fit_points(
         *(f"{one.sentence} ({one.reason})" for one in of_starts),
     ]
     if profile.steps is not None and hides_prompts(rows):
-        warnings.append(
-            "all rows are of closed loops of one length, which hide what prompts cost beside answers: bounds at a rate are wider"
-        )
+        warnings.append(HIDDEN_PROMPTS)
     return replace(
         profile, warnings=tuple(warnings), provenance={**_provenance(points), **(provenance or {})}
     )
@@ -131,6 +129,7 @@ def points_of(profile: Profile) -> list[Point]:
             ttft_mean_s=None if fit.ttft is None else fit.ttft.among(row.others),
             begun_s=row.begun_s,
             start=row.start,
+            max_num_seqs=profile.steps.max_num_seqs if profile.steps is not None else None,
         )
         for fit in profile.arms
         for row in (*fit.measurements, *fit.other_lengths)

@@ -11,6 +11,7 @@ to j. C1/(1 - RPS*C2) is the case of a step that is linear in j (Kong et al., ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -93,26 +94,34 @@ class _Chances(NamedTuple):
     """Distribution of the number of requests that decode.
 
     Attributes:
-        beyond: the sum of j*P(j) beyond the last.
+        chances: of 0, 1, 2, ...; that of the last is the chance of a full step, beside which others may wait.
+        waiting: mean number that waits for a place.
+        number: mean number that decodes or waits.
         alone: share of requests that are first in their group, of those that arrive while 0, 1, 2, ... decode.
-        decoding: mean number that decodes, without the part beyond the last.
+        above: sum of (number - its mean)*P over 1, 2, ... and more.
+        longer: derivative of the mean number by ln(rate) through the length of the queue alone.
     """
 
     chances: FloatArray
-    past: FloatArray
-    beyond: FloatArray
+    waiting: FloatArray
+    number: FloatArray
     alone: FloatArray
-    decoding: FloatArray
-
-    @property
-    def away(self) -> FloatArray:
-        """Distance of each number from the mean, times its chance."""
-        return np.asarray(self.chances * (_numbers(self.chances.shape[-1]) - self.decoding[..., None]))
+    above: FloatArray
+    longer: FloatArray
 
     @property
     def slope(self) -> FloatArray:
         """Derivative of the mean number by ln(rate)."""
-        return np.asarray(np.maximum(np.vecdot(self.away[..., 1:], np.cumsum(self.alone, axis=-1)), LEAST))
+        return np.asarray(np.maximum(np.vecdot(self.above, self.alone) + self.longer, LEAST))
+
+    @property
+    def moved(self) -> FloatArray:
+        """Derivatives of the mean number by ln(work) among 1, 2, ... at a fixed rate."""
+        # A slower step among i moves P at i and above; for requests that come in groups, part of it is taken back at i + 1.
+        moved = self.above.copy()
+        moved[..., :-1] -= (1.0 - self.alone[..., 1:]) * self.above[..., 1:]
+        moved[..., -1] += self.longer
+        return moved
 
 
 class _Ending(NamedTuple):
@@ -240,9 +249,10 @@ class Together(NamedTuple):
         return np.asarray(prompt_s), np.asarray(share)
 
     def _served(self, rps: FloatArray, settled: _Settled) -> Served:
-        latency_s = settled.ttft_s + (settled.number.decoding + settled.number.beyond) / rps
+        latency_s = settled.ttft_s + settled.number.number / rps
         latency_s = np.where(rps < self.saturation_rps, latency_s, np.nan)
-        return Served(latency_s, np.where(np.isnan(latency_s), np.nan, settled.ttft_s), rps * latency_s)
+        ttft_s = settled.ttft_s + settled.number.waiting / rps
+        return Served(latency_s, np.where(np.isnan(latency_s), np.nan, ttft_s), rps * latency_s)
 
     def at_inflight(self, rps: FloatArray, inflight: FloatArray) -> Answering:
         """An open loop in which so many were in flight on average: how long a request takes among them.
@@ -260,9 +270,13 @@ class Together(NamedTuple):
             decoding = np.maximum(inflight - np.minimum(rps * ttft_s, 0.9 * inflight), 1e-6)
             ending = _Ending.of(work_s)
             pushed = decoding / _along(work_s, np.minimum(decoding, most - 1.0))
+            if (full := 2.0 * decoding > most).any():
+                # From a longer queue than the wanted one: from a shorter one a step can end beyond saturation.
+                idle = 1.0 / (2.0 + math.sqrt(most) + np.maximum(decoding - most, 0.0))
+                pushed = np.where(full, ending.rates[..., -1] * (1.0 - idle / (1.0 - together)), pushed)
             for _ in range(_NEWTON):
                 number = self._chances(ending, pushed, together)
-                short = decoding - number.decoding
+                short = decoding - number.number
                 if (np.abs(short) < _MET * decoding).all():
                     break
                 pushed = pushed * np.exp(np.clip(short / number.slope, -0.5, 0.5))
@@ -274,18 +288,14 @@ class Together(NamedTuple):
     def _answering(self, rps: FloatArray, served: Served, settled: _Settled) -> Answering:
         q, work_s, number, prompt_s, share, ttft_s = settled
         *slopes, beside = self.readings.slopes
-        decode_s, slope, decoding = served.latency_s - ttft_s, number.slope, number.decoding
-        # A slower step among i moves P at i and above; for requests that come in groups, part of it is taken back at i + 1.
-        above = np.cumsum(number.away[..., ::-1], axis=-1)[..., ::-1][..., 1:]
-        moved = above.copy()
-        moved[..., :-1] -= (1.0 - number.alone[..., 1:]) * above[..., 1:]
+        decode_s, slope = served.latency_s - ttft_s, number.slope
         behind, left = self._behind(q), 1.0 - q[..., None]
-        of_work = (decode_s / slope)[..., None] * moved / work_s
+        of_work = (decode_s / slope)[..., None] * number.moved / work_s
         behind_s = behind / left * self.steps_s[..., 1:]
         before = ((0.5 + prompt_s * rps) / (1.0 - q))[..., None]
         first = self.steps_s * number.chances
         first[..., 1:] += before * first[..., 1:]
-        through_first = 1.0 - rps * decode_s * (1.0 / decoding - 1.0 / slope)
+        through_first = 1.0 - rps * decode_s * (1.0 / number.number - 1.0 / slope)
         reading_s = ttft_s - self.request_s - first.sum(axis=-1)
         busy_s = np.vecdot(number.chances[..., 1:], self.steps_s[..., 1:])
         stretch_s = busy_s * q / (1.0 - q) ** 2 + prompt_s * q * (1.0 + q**2) / (1.0 - q**2) ** 2
@@ -328,13 +338,20 @@ class Together(NamedTuple):
         last = np.minimum(first[..., 0] / ending.rates[..., -1] + together, 1.0 - 1e-9)
         past = weights[..., -1] * last / (1.0 - last)
         total = weights.sum(axis=-1) + past
-        chances = weights / total[..., None]
+        chances, past = weights / total[..., None], past / total
+        # As many wait as a geometric number has on average; then its mean square.
+        wait, square = 1.0 / (1.0 - last), (1.0 + last) / (1.0 - last) ** 2
+        number = np.asarray(chances @ _numbers(most + 1) + past * (most + wait))
+        away = chances * (_numbers(most + 1) - number[..., None])
+        away[..., -1] += past * (most + wait - number)
+        chances[..., -1] += past
         return _Chances(
             chances,
-            past / total,
-            past / total * (most + 1.0 / (1.0 - last)),
+            past * wait,
+            number,
             first / coming,
-            np.asarray(chances @ _numbers(most + 1)),
+            np.cumsum(away[..., :0:-1], axis=-1)[..., ::-1],
+            past * ((most - number) * wait + square) * first[..., 0] / ending.rates[..., -1] / last,
         )
 
     def _ttft_s(self, number: _Chances, prompt_s: FloatArray, rps: FloatArray, q: FloatArray) -> FloatArray:
@@ -360,7 +377,7 @@ def _numbers(count: int) -> FloatArray:
 
 def _mean(values: FloatArray, number: _Chances) -> FloatArray:
     """A figure of 0, 1, 2, ... on average; beyond the last number it stays what it is there."""
-    return np.asarray(np.vecdot(number.chances, values) + number.past * values[..., -1])
+    return np.asarray(np.vecdot(number.chances, values))
 
 
 def _relative(whole: FloatArray, slopes: Sequence[FloatArray]) -> tuple[FloatArray, ...]:

@@ -97,7 +97,8 @@ def capacity_along(
     asked = _LoadedArm(profile, arm, curve, slo, confidence or profile.confidence)
     room = _room(profile, arm, max_num_seqs)
     rates = [asked.saturation()]
-    if room is not None:
+    # A law that holds the limit has its wait in the latencies: its saturation is the rate of full steps.
+    if room is not None and not asked.holds(room):
         rates.append(asked.full(room))
     if slo.is_set:
         if slo.lacks(asked.promised(0.0)):
@@ -166,7 +167,17 @@ class _LoadedArm:
         """Rate beyond which there is no steady state; queues and preemption that were measured count as its ceiling."""
         most_rps = self.curve.saturation_rps
         found = Estimate.of(most_rps, self.curve.saturation_bounds(self._t))
-        return Capacity(self.arm, most_rps, found.lower, found.upper, CapacityLimit.SATURATION)
+        full = self.curve.ceiling_rps is None and self._max_num_seqs is not None
+        limit = CapacityLimit.MAX_NUM_SEQS if full else CapacityLimit.SATURATION
+        return Capacity(self.arm, most_rps, found.lower, found.upper, limit)
+
+    @property
+    def _max_num_seqs(self) -> int | None:
+        return self.profile.steps.max_num_seqs if self.profile.steps is not None else None
+
+    def holds(self, room: _Room) -> bool:
+        """Whether the law knows the room as the engine's batch."""
+        return room == _Room(self._max_num_seqs or 0, CapacityLimit.MAX_NUM_SEQS)
 
     def full(self, room: _Room) -> Capacity:
         """Rate at which all the room is in use all the time: by Little's law the throughput cannot be higher."""

@@ -29,7 +29,7 @@ FEWEST_OF_A_LAW = 3
 POINTS_AT_OTHER_LENGTHS = 2
 """Number of short points at other lengths that an arm has beside its sweep; a schedule has none."""
 
-SETTING = ("workload", "gpu", "model")
+SETTING = ("workload", "gpu", "model", "max_num_seqs")
 """Columns that must not vary within one fit: rows that differ here belong to different laws."""
 
 ENGINE = ("engine", "tokenizer")
@@ -177,6 +177,7 @@ class Point:
     workload: str | None = None
     gpu: str | None = None
     model: str | None = None
+    max_num_seqs: Annotated[float, Field(ge=1, le=1e6)] | None = None
     engine_version: str | None = None
     sweep: str | None = None
     text_source: str | None = None

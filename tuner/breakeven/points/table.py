@@ -15,7 +15,7 @@ from breakeven.errors import InputError
 from breakeven.points.point import ACCEPT, COLUMNS, NUMBERS, TEXTS, Origin, Point
 from breakeven.points.row import point
 
-_SELDOM = frozenset({"schedule", "text_source", "replicate"})
+_SELDOM = frozenset({"schedule", "text_source", "replicate", "max_num_seqs"})
 """Columns that a file has only where a row fills them: few arms are schedules, and nobody but people numbers replicates."""
 
 MOST_ROWS = 10_000

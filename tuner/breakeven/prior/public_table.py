@@ -34,11 +34,14 @@ class ServiceFacts:
 
     @classmethod
     def of_name(cls, model: str, gpu: str | None = None) -> ServiceFacts:
-        """Facts in a model's name: `Qwen3-30B-A3B-FP8` has 30, experts and fp8."""
+        """Facts in a model's name: `Qwen3-30B-A3B-FP8` has 30, experts and fp8; `Llama-3.1-8B` is dense, as the table has it."""
         size, quantisation = _SIZE_IN_NAME.search(model), _QUANTISATION_IN_NAME.search(model)
+        listed = (
+            row.facts.experts for row in public_ratios() if row.model and row.model.lower() in model.lower()
+        )
         return cls(
             parameters_b=float(size[1]) if size and float(size[1]) > 0.0 else None,
-            experts=True if _ACTIVE_IN_NAME.search(model) else None,
+            experts=True if _ACTIVE_IN_NAME.search(model) else next(listed, None),
             gpu=gpu,
             quantisation=quantisation[0].lower() if quantisation else None,
         )

@@ -54,6 +54,14 @@ def bounds_around(value: float, half_width: float) -> Bounds:
     return float(lower), (float(upper) if upper <= LARGEST_FIGURE else None)
 
 
+def rows_between(at: FloatArray, rows: FloatArray, wanted: FloatArray) -> FloatArray:
+    """Rows (of the last axis) between rows at some places, on straight lines; beyond the places as at the nearest."""
+    place = np.interp(wanted, at, np.arange(at.size))
+    low = np.minimum(place.astype(int), at.size - 2)
+    share = (place - low)[..., None]
+    return np.asarray(rows[low] * (1.0 - share) + rows[low + 1] * share)
+
+
 class LatencyBounds(NamedTuple):
     """Bounds (s) at many loads: NaN where there is no steady state, infinite above where that end is open."""
 
@@ -210,11 +218,7 @@ class Curve:
         knots, loadings = self.knots, self.loadings
         if closed and self.closed_knots is not None and self.closed_loadings is not None:
             knots, loadings = self.closed_knots, self.closed_loadings
-        n = knots[:, 0]
-        place = np.interp(others, n, np.arange(n.size))
-        low = np.minimum(place.astype(int), n.size - 2)
-        share = (place - low)[..., None]
-        return np.asarray(loadings[low] * (1.0 - share) + loadings[low + 1] * share)
+        return rows_between(knots[:, 0], loadings, others)
 
     def _sd_among(self, others: FloatArray, *, closed: bool = False) -> FloatArray:
         shared = np.linalg.norm(self.loadings_among(others, closed=closed), axis=-1)

@@ -29,6 +29,9 @@ from breakeven.profile.step_fit import EngineStarts, StepCostFound, StepLaw
 
 SCHEMA = "breakeven.dev/profile/v1"
 
+HIDDEN_PROMPTS = "all rows are of closed loops of one length, which hide what prompts cost beside answers: bounds at a rate are wider"
+"""The warning of a profile whose rows show no prompt beside requests that decode; said wherever a figure at a rate is printed."""
+
 _MOST_NAMED = 8
 """Files that a sentence names at most."""
 

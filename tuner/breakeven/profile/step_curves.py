@@ -16,9 +16,9 @@ from breakeven.arm import Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.step_law import Demand, Tier, varied
+from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, varied
 from breakeven.laws.step_queue import Together, closed_loop
-from breakeven.profile.curves import Curve
+from breakeven.profile.curves import Curve, rows_between
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
 from breakeven.profile.step_fit import ENGINE, StepLaw, adaptive_tiers, nominal_yield
@@ -32,7 +32,7 @@ _SHARES[0] = 0.002
 than a thousandth."""
 
 _BATCH = 1024
-"""Largest number of requests in a step; the engine's own limit is not known here."""
+"""Largest number of requests in a step, unless the engine's own limit is known to be smaller."""
 
 _FEW, _NEVER = 256, 1e-18
 """Requests of which more are never together at most rates, and the share of a TTFT that has no effect."""
@@ -83,8 +83,8 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     own = next((fit for fit in arms if fit.arm == arm), None)
     layout, figures, demand = law.layout, np.array(law.figures), asked.demand
     costs = layout.costs(figures, arm.family, arm.name)
-    same = _repeated(demand, 1)
-    together = Together.of(costs, same, _BATCH)
+    same, most = _repeated(demand, 1), min(law.max_num_seqs or _BATCH, _BATCH)
+    together = Together.of(costs, same, most)
     lasting_rps = together.saturation_rps.item()
     rates = _SHARES * lasting_rps
     few = together.up_to(_FEW).along(rates)
@@ -94,11 +94,12 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         for known, exact in zip(answers, of_more, strict=True):
             known[more] = exact
     others = rates * answers.latency_s
-    departed = law.departures(arm, Whereabouts.of(arm, others, demand.prompt_tokens, demand.output_tokens))
+    in_step = np.minimum(others, most - 1.0)
+    departed = law.departures(arm, Whereabouts.of(arm, in_step, demand.prompt_tokens, demand.output_tokens))
     raised = np.exp(departed.mean)
     slopes, half = answers.of_latency + departed.pulled, np.linalg.cholesky(law.covariance)
-    in_step = slopes.copy()
-    in_step[:, ENGINE.index("beside_s")] *= demand.varied
+    of_closed = slopes.copy()
+    of_closed[:, ENGINE.index("beside_s")] *= demand.varied
     # An error of E moves the number of decoding steps, and so the part of latency after the first token.
     of_e = error_of_e * (1.0 - answers.ttft_s / answers.latency_s)
 
@@ -110,15 +111,14 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     # Lengths of two runs are never quite the same: the law converts rates that rows carried.
     moved = 1.0
     if asked.measured is not None:
-        moved = lasting_rps / Together.of(costs, asked.measured, _BATCH).saturation_rps.item()
+        moved = lasting_rps / Together.of(costs, asked.measured, most).saturation_rps.item()
     carried = [moved * row.inflight / row.latency_s for row in own.measurements] if own else []
     most_rps = _ROOM * max([float(np.max(others / latency_s)), *carried])
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
     measured_rps = own.measured_saturation_rps if own is not None else None
     ceiling_rps = None if measured_rps is None else moved * measured_rps
-    # Clients of which nothing is known do not fall into step.
-    spread = _repeated(demand, others.size)._replace(varied=np.ones(others.size))
-    closed = closed_loop(costs, spread, others + 1.0).served
+    among = np.union1d(others, most - 1.0) if most - 1.0 < others[-1] else others
+    clients_s = _clients_s(costs, demand, among, most) * np.interp(among, others, raised)
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
@@ -130,8 +130,8 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         departed.sd,
         ceiling_rps,
         asked.strayed,
-        closed_knots=np.stack([others, np.maximum.accumulate(closed.latency_s * raised)], axis=-1),
-        closed_loadings=loadings(in_step),
+        closed_knots=np.stack([among, np.maximum.accumulate(clients_s)], axis=-1),
+        closed_loadings=rows_between(others, loadings(of_closed), among),
         start_sd=law.starts_of(arm),
         beside=law.beside(arm) if asked.as_measured else (),
     )
@@ -139,6 +139,15 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.
     ttft_s = np.maximum.accumulate(answers.ttft_s * raised)
     return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
+
+
+def _clients_s(costs: CostsOfSteps, demand: Demand, others: FloatArray, most: int) -> FloatArray:
+    """Latencies (s) in closed loops: of more clients than a step takes the rest waits, while as many are answered a second (Little)."""
+    # Clients of which nothing is known do not fall into step.
+    spread = _repeated(demand, others.size)._replace(varied=np.ones(others.size))
+    clients = others + 1.0
+    found = closed_loop(costs, spread, np.minimum(clients, most)).served
+    return found.latency_s * np.maximum(clients / most, 1.0)
 
 
 def _steps(demand: Demand) -> float:
@@ -166,7 +175,8 @@ def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
     knots = np.stack([others, np.maximum.accumulate(curve.knots[:, 1] * half)], axis=-1)
     closed = curve.closed_knots
     if closed is not None:
-        closed = np.stack([others, np.maximum.accumulate(closed[:, 1] * half)], axis=-1)
+        raised = closed[:, 1] * np.interp(closed[:, 0], others, half)
+        closed = np.stack([closed[:, 0], np.maximum.accumulate(raised)], axis=-1)
     tpot = curve.tpot
     if tpot is not None and measured.tpot is not None:
         c1_s, c2_s = np.sqrt([tpot.c1_s * measured.tpot.c1_s, tpot.c2_s * measured.tpot.c2_s]).tolist()

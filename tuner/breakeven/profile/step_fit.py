@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from breakeven.arm import Arm
 from breakeven.laws.arrays import FloatArray
@@ -387,6 +388,7 @@ class StepLaw:
         gaps: the rows of all arms beside the law.
         from_prior: names of costs of which the rows show hardly more than was known before any of them.
         starts: scatter between starts of an engine.
+        max_num_seqs: requests that a step takes at most, beyond which they wait; None if not known.
     """
 
     families: tuple[str, ...]
@@ -399,6 +401,7 @@ class StepLaw:
     gaps: Gaps
     from_prior: tuple[str, ...] = ()
     starts: EngineStarts = EngineStarts()
+    max_num_seqs: Annotated[int | None, Field(ge=1, exclude_if=lambda value: value is None)] = None
 
     @property
     def layout(self) -> Layout:
