@@ -15,6 +15,7 @@ from breakeven.serving.command_line import cut, flags, flags_of
 from breakeven.serving.vllm_versions import (
     SHUTDOWN_TIMEOUT,
     VllmVersion,
+    acceptance_differs,
     arm_hindrances,
     hindrances,
     known,
@@ -137,6 +138,24 @@ def test_lint_names_what_a_version_leaves_aside_or_answers_wrongly(config, versi
 def test_weights_that_are_replaced_in_place_are_said_whatever_the_arm():
     found = hindrances(["--weight-transfer-config", '{"backend": "nccl"}'], None, VllmVersion.of("0.33"))
     assert "start_draft_weight_update" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "one", "other", "differs"),
+    [
+        ("suffix", "vllm/vllm-openai:v0.33.0", "vllm/vllm-openai:v0.34.0", True),
+        ("suffix", "0.34.1", "0.33.0", True),
+        ("suffix", "0.32.0", "0.33.0", False),
+        ("suffix", "0.34.0", "0.35.0", False),
+        ("ngram", "0.31.0", "0.32.0", True),
+        ("ngram_gpu", "0.32.0", "0.33.0", False),
+        ("eagle3", "0.33.0", "0.34.0", False),
+        ("suffix", None, "0.34.0", False),
+        ("suffix", "vllm/vllm-openai:latest", "vllm/vllm-openai:v0.34.0", False),
+    ],
+)
+def test_acceptance_of_looked_up_drafts_changes_its_meaning_between_versions(method, one, other, differs):
+    assert (acceptance_differs(method, one, other) is not None) is differs
 
 
 def test_a_source_is_read_without_importing_it(tmp_path):

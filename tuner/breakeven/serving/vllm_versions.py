@@ -111,6 +111,33 @@ def known() -> Known:
     )
 
 
+_FILLED_SINCE = {
+    "ngram": VllmVersion(0, 32),
+    "ngram_gpu": VllmVersion(0, 32),
+    "suffix": VllmVersion(0, 34),
+}
+"""First versions whose model runner V2 looks drafts up on the GPU, and fills up what it does not find.
+
+Before, a step that finds nothing drafts nothing, and vLLM counts no draft.
+"""
+
+
+def acceptance_differs(method: str, one: str | None, other: str | None) -> str | None:
+    """A sentence if two images, or versions, count the drafts of a method differently; None if not, or if one is not known."""
+    since = _FILLED_SINCE.get(method)
+    known_as = [
+        (text, version_of(text) or version_of(f"vllm:{text}")) for text in (one, other) if text is not None
+    ]
+    before = {version < since for _, version in known_as if since is not None and version is not None}
+    if len(before) < 2:
+        return None
+    named = " and ".join(text for text, _ in known_as)
+    return (
+        f"E and acceptance of {method} are not compared between {named}: vLLM before {since} counts no draft for a step that finds "
+        f"nothing, {since} and newer always drafts the whole length"
+    )
+
+
 SCHEDULE_KEY = "num_speculative_tokens_per_batch_size"
 """The key of `--speculative-config`: a list of [first batch size, last batch size, draft length]."""
 
