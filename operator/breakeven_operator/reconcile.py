@@ -154,7 +154,7 @@ def read_case(
         can,
         objectives,
         first=observation.first if state.entry is None else None,
-        prompts=prompts_of(observation.prompts, watched, live),
+        prompts=prompts_of(observation.prompts, watched, live) if observation.prompts is not None else (),
     )
     return case, evidence
 

@@ -74,7 +74,7 @@ async def test_an_arm_is_not_judged_by_a_profile_of_an_engine_that_counts_its_dr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The arm of these tests stands for suffixes, whose drafts are counted otherwise since 0.34.
-    monkeypatch.setitem(vllm_versions._FILLED_SINCE, "eagle3", vllm_versions.VllmVersion(0, 33))
+    monkeypatch.setitem(vllm_versions.FILLED_SINCE, "eagle3", vllm_versions.VllmVersion(0, 33))
     world = FleetWorld()
     await world.speculate()
     template(lambda one: one.update(image="vllm/vllm-openai:v0.33.0"))(world)

@@ -166,9 +166,9 @@ def latencies_of(reading: LatencyReading | None, watched: WatchedPods, live: Liv
     return Latencies(ClusterReason.METRICS_AVAILABLE, "latencies measured", histograms)
 
 
-def prompts_of(reading: LatencyReading | None, watched: WatchedPods, live: Live) -> tuple[PromptPart, ...]:
+def prompts_of(reading: LatencyReading, watched: WatchedPods, live: Live) -> tuple[PromptPart, ...]:
     """Quarters of one service's requests by prompt; nothing if they were not counted, or may not be used."""
-    if reading is None or live.figures is None or not live.usable:
+    if live.figures is None or not live.usable:
         return ()
     owners = (
         SeriesOwner(watched.namespace, siblings, watched.model_name)

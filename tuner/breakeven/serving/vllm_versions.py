@@ -111,7 +111,7 @@ def known() -> Known:
     )
 
 
-_FILLED_SINCE = {
+FILLED_SINCE = {
     "ngram": VllmVersion(0, 32),
     "ngram_gpu": VllmVersion(0, 32),
     "suffix": VllmVersion(0, 34),
@@ -124,7 +124,7 @@ Before, a step that finds nothing drafts nothing, and vLLM counts no draft.
 
 def acceptance_differs(method: str, one: str | None, other: str | None) -> str | None:
     """A sentence if two images, or versions, count the drafts of a method differently; None if not, or if one is not known."""
-    since = _FILLED_SINCE.get(method)
+    since = FILLED_SINCE.get(method)
     known_as = [
         (text, version_of(text) or version_of(f"vllm:{text}")) for text in (one, other) if text is not None
     ]
