@@ -165,7 +165,7 @@ class FakePrometheus:
         past: rates per replica every 300 s, the newest now, by namespace and Deployment. past_down: no answer.
         queries: texts that were asked, of now. past_queries: and of the past.
         delay_s: how long an answer takes, by address; past_delay_s: of the past, everywhere.
-        asked: (address, loop's time in s) of every query of now.
+        asked: (address, loop's time in s) of every query of now, but those of prompts.
         latency_queries: texts that were asked of latencies; prompt_queries, of lengths of prompts. latencies_down: no answer to these alone.
         wrong_buckets: counts in place of the true ones, by upper edge.
         roll_queries: texts that were asked about rolls. roll_error: what such a query gets.
@@ -224,7 +224,8 @@ class FakePrometheus:
         asked = self.latency_queries if latencies else self.queries
         (self.prompt_queries if prompts else asked).append(promql)
         self.count()
-        self.asked.append((source.address, asyncio.get_running_loop().time()))
+        if not prompts:
+            self.asked.append((source.address, asyncio.get_running_loop().time()))
         if latencies and self.latencies_down:
             raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
         await _answered(source, self.delay_s.get(source.address, 0.0))

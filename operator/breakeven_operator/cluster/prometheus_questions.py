@@ -479,6 +479,8 @@ PROMPTS: StandingQuestion[Watch, LatencyReading] = replace(
     newest=_standing,
     subject=_with_profile,
     pause_s=_a_window,
+    # Nothing is decided by it, so that no cycle waits.
+    patience=(0, 0),
 )
 ROLLS: StandingQuestion[Watch, RollAnswer] = StandingQuestion(
     _ask_rolls,
