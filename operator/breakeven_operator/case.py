@@ -22,6 +22,7 @@ from breakeven.planning.capacity import (
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.forecast import PastRates
 from breakeven.planning.objective import Histogram
+from breakeven.planning.prompt_lengths import PromptPart
 from breakeven.profile import Bounds, Comparison, Conditions, Profile
 from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Window
@@ -255,7 +256,7 @@ class LaterReading:
 
 @dataclass(frozen=True, slots=True)
 class LatencyReading:
-    """Requests by figure (e2e, ttft, tpot) and upper edge (s), by owner; or the line why Prometheus gave no usable answer."""
+    """Requests by figure (e2e, ttft, tpot, prompt) and upper edge (s, or tokens), by owner; or the line why Prometheus gave no usable answer."""
 
     counts: Mapping[SeriesOwner, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
     error: str | None = None
@@ -425,6 +426,7 @@ class ServiceObservation:
     runs: Sequence[CalibrationRun] = ()
     past: PastReading | None = None
     latencies: LatencyReading | None = None
+    prompts: LatencyReading | None = None
     roll: RollAnswer | None = None
     later: LaterReading | None = None
     arrivals: RollReading | None = None
@@ -444,7 +446,7 @@ class Case:
     """A service whose target can be looked at, with the schedules that were measured for it.
 
     The target's template asks for the `running` arm. `need` is None before it was worked out, `objectives` if there are none, and
-    `first`, the past's answer, if there is a profile.
+    `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted.
     """
 
     service: SpeculativeService
@@ -456,6 +458,7 @@ class Case:
     objectives: Objectives | None = None
     need: FleetNeed | None = None
     first: FirstAnswer | None = None
+    prompts: tuple[PromptPart, ...] = ()
 
     @cached_property
     def spec(self) -> SpeculativeServiceSpec:

@@ -32,7 +32,7 @@ from breakeven_operator.judging.gates import DueRoll, held
 from breakeven_operator.judging.judge import judge
 from breakeven_operator.judging.scaling import fleet_need
 from breakeven_operator.observing.fleet_query import workload_of
-from breakeven_operator.observing.latency_metrics import latencies_of
+from breakeven_operator.observing.latency_metrics import latencies_of, prompts_of
 from breakeven_operator.observing.live_metrics import WatchedPods, read_service
 from breakeven_operator.observing.objectives import measured
 from breakeven_operator.observing.past_metrics import past_of
@@ -154,6 +154,7 @@ def read_case(
         can,
         objectives,
         first=observation.first if state.entry is None else None,
+        prompts=prompts_of(observation.prompts, watched, live) if observation.prompts is not None else (),
     )
     return case, evidence
 

@@ -93,7 +93,7 @@ class PodTraffic:
     """Moments (Unix time, s) at which requests came, ascending; None: at an even rate."""
     scrape_s: float = 15.0
     latencies: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Request times (s), by figure: e2e, ttft, tpot."""
+    """Request times (s) by figure: e2e, ttft, tpot; tokens of prompt."""
 
     @property
     def begun_share(self) -> float:
@@ -165,8 +165,8 @@ class FakePrometheus:
         past: rates per replica every 300 s, the newest now, by namespace and Deployment. past_down: no answer.
         queries: texts that were asked, of now. past_queries: and of the past.
         delay_s: how long an answer takes, by address; past_delay_s: of the past, everywhere.
-        asked: (address, loop's time in s) of every query of now.
-        latency_queries: texts that were asked of latencies. latencies_down: no answer to these alone.
+        asked: (address, loop's time in s) of every query of now, but those of prompts.
+        latency_queries: texts that were asked of latencies; prompt_queries, of lengths of prompts. latencies_down: no answer to these alone.
         wrong_buckets: counts in place of the true ones, by upper edge.
         roll_queries: texts that were asked about rolls. roll_error: what such a query gets.
         latency_of: mean latency (s) of a pod's requests; None: that of its traffic.
@@ -200,6 +200,7 @@ class FakePrometheus:
     past_delay_s: float = 0.0
     asked: list[tuple[str, float]] = field(default_factory=list)
     latency_queries: list[str] = field(default_factory=list)
+    prompt_queries: list[str] = field(default_factory=list)
     latencies_down: bool = False
     wrong_buckets: dict[str, float] = field(default_factory=dict)
     roll_queries: list[str] = field(default_factory=list)
@@ -219,10 +220,12 @@ class FakePrometheus:
     full_at_rps: float = math.inf
 
     async def query(self, source: PrometheusAccess, promql: str) -> Sequence[InstantSample]:
-        latencies = "_bucket" in promql
-        (self.latency_queries if latencies else self.queries).append(promql)
+        latencies, prompts = "_bucket" in promql, "request_prompt_tokens_bucket" in promql
+        asked = self.latency_queries if latencies else self.queries
+        (self.prompt_queries if prompts else asked).append(promql)
         self.count()
-        self.asked.append((source.address, asyncio.get_running_loop().time()))
+        if not prompts:
+            self.asked.append((source.address, asyncio.get_running_loop().time()))
         if latencies and self.latencies_down:
             raise MetricsError("Prometheus at prometheus:9090 refused the query: too many samples")
         await _answered(source, self.delay_s.get(source.address, 0.0))
@@ -231,7 +234,7 @@ class FakePrometheus:
         if self.empty:
             return []
         if latencies:
-            return self._latencies()
+            return self._latencies(lambda figure: (figure == "prompt") is prompts)
         if HTTP_REQUESTS in promql and TURNED_AWAY not in promql:
             return self._later(promql)
         if REPORTING in promql:
@@ -256,14 +259,15 @@ class FakePrometheus:
         ]
         return [*pods, InstantSample({STAT: EVALUATED}, self._now_s)]
 
-    def _latencies(self) -> list[InstantSample]:
+    def _latencies(self, asked: Callable[[str], bool]) -> list[InstantSample]:
         counts: dict[tuple[str, str, str, str], list[float]] = {}
         for pod in filter(_runs, self.cluster.of(PODS)):
             meta = pod["metadata"]
             load = self.by_pod.get(meta["name"], self.traffic)
             for figure, took_s in load.latencies.items():
                 key = meta["namespace"], siblings_of(meta["name"]), load.model_name, figure
-                counts[key] = [*counts.get(key, ()), *took_s]
+                if asked(figure):
+                    counts[key] = [*counts.get(key, ()), *took_s]
         return [
             InstantSample(
                 {"namespace": namespace, SIBLINGS: siblings, "model_name": model, STAT: figure, "le": edge},

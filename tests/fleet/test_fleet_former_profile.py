@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from breakeven.serving import vllm_versions
 from breakeven_operator.kinds import DEPLOYMENTS, NODES, PROFILES
 from fakes.fleet_world import FleetWorld
 
@@ -67,6 +68,21 @@ async def test_an_arm_that_loses_by_the_profile_of_before_is_left_and_none_is_en
     assert world.value == "null", "it is saturated, and no speculation is not"
     await cycles(world, 3.0, 12)
     assert world.value == "null", "an old profile enters no arm"
+
+
+async def test_an_arm_is_not_judged_by_a_profile_of_an_engine_that_counts_its_drafts_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The arm of these tests stands for suffixes, whose drafts are counted otherwise since 0.34.
+    monkeypatch.setitem(vllm_versions.FILLED_SINCE, "eagle3", vllm_versions.VllmVersion(0, 33))
+    world = FleetWorld()
+    await world.speculate()
+    template(lambda one: one.update(image="vllm/vllm-openai:v0.33.0"))(world)
+    await cycles(world, 3.0, 30)
+    await cycles(world, 13.0, 30)
+    assert world.value != "null"
+    assert world.decision.get("basis") != "Former"
+    assert "E and acceptance of eagle3 are not compared between" in world.decision["message"]
 
 
 async def test_in_mode_recommend_it_is_said_and_nothing_is_changed() -> None:

@@ -150,7 +150,7 @@ def test_a_past_of_no_speculation_ends_with_what_others_measured():
     done = asked(plain(), "--gpu", "H100", "--quantisation", "bf16", "--dense")
     assert done.exit_code == 0, done.output
     ending = done.stdout[done.stdout.index("arm (FromPrior)") :].splitlines()
-    assert [line.split()[0] for line in ending[1:4]] == ["eagle3/3", "mtp/2", "ngram/3"]
+    assert [line.split()[0] for line in ending[1:4]] == ["eagle3/3", "mtp/2", "ngram_gpu/3"]
     assert "FromPrior: other people measured it" in ending[-1]
 
 

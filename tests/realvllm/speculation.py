@@ -15,6 +15,10 @@ from pathlib import Path
 
 SPECULATIVE = "vllm/config/speculative.py"
 ARGUMENTS = "vllm/engine/arg_utils.py"
+# Words of vLLM's main that no released package has yet: commit 05084858 runs suffixes on the GPU.
+AHEAD: Mapping[str, Mapping[str, list[str | None]]] = {
+    "keys": {"suffix_decoding_corpus_tokens": ["0.34", None]}
+}
 FLAGS = (
     "--shutdown-timeout",
     "--spec-method",
@@ -95,6 +99,7 @@ def table(folders: Iterable[Path]) -> str:
     ]
     for part in ("methods", "keys", "rejection_sample_method", "flags"):
         found = spans({_minor(name): rows[name][part] for name in names})
+        found = dict(sorted({**AHEAD.get(part, {}), **found}.items()))
         words = ",\n".join(f"  {json.dumps(word)}: {json.dumps(ends)}" for word, ends in found.items())
         lines[-1] += ","
         lines += [f' "{part}": {{', words, " }"]

@@ -42,8 +42,12 @@ ADAPTIVE_KEY = "enable_adaptive_verification"
 _SUFFIX_TREE_DEPTH = 24
 _IN_MODEL_NAMES = ("eagle3", "eagle", "dflash", "dspark")
 
-ADAPTIVE_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark")
-"""Methods that model runner V2 drafts by a model, whose confidence adaptive verification reads."""
+ADAPTIVE_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark", "suffix")
+"""Methods whose acceptance model runner V2 estimates: of a drafter's model by its confidence, of suffixes by what was accepted before.
+
+Suffixes only where they run on the GPU: in vLLM's main after 0.33 (docs/features/speculative_decoding/suffix.md). A row of
+`engine_refusals.json` refuses them in versions before.
+"""
 
 MTP_ALIAS = "_mtp"
 """Words with this ending (`deepseek_mtp`, `qwen3_next_mtp`, ...) are spellings of `mtp`."""
@@ -62,7 +66,7 @@ def takes_schedule(method: str) -> bool:
 
 
 def takes_adaptive(method: str) -> bool:
-    """Whether vLLM can choose in every step how many drafts of this method it verifies; it can if the drafter is a model."""
+    """Whether some vLLM can choose in every step how many drafts of this method it verifies."""
     return method in ADAPTIVE_METHODS or method.endswith(MTP_ALIAS)
 
 

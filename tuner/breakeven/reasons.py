@@ -144,6 +144,12 @@ class Reason(StrEnum):
         "A few faults that chance explains, or too few answers, to say whether the arm answers as no speculation does.",
     )
 
+    # Beside a decision: for which requests it holds.
+    LOSES_AT_LENGTHS = (
+        "LosesAtLengths",
+        "By the law, the arm loses more than 5 % with prompts of some length, of which the share of requests is said.",
+    )
+
     # Decision: wait.
     COOLING_DOWN = "CoolingDown", "The last switch is too recent for another one."
     DWELLING = "Dwelling", "Another arm is worth entering, but has not been so for long enough."

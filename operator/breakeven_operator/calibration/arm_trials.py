@@ -561,7 +561,7 @@ def refusal_of(planned: PlannedArm, engine: ServedEngine, candidates: Candidates
         return None
     version = version_of(str(engine.container.get("image") or ""))
     found = [] if version is None else unknown_words((), config, version)
-    found += arm_hindrances(engine.words, config)
+    found += arm_hindrances(engine.words, config, version)
     if config.get(ADAPTIVE_KEY) is True and _runs_v1(engine):
         found.append(f"{_RUNNER} 0: {ADAPTIVE_KEY} needs model runner V2; remove the variable")
     return found[0][:1024] if found else None

@@ -36,7 +36,7 @@ from breakeven_operator.observing.fleet_query import (
     roll_query,
     sums_query,
 )
-from breakeven_operator.observing.latency_metrics import latency_query, read_latencies
+from breakeven_operator.observing.latency_metrics import latency_query, prompts_query, read_latencies
 from breakeven_operator.observing.live_metrics import read_fleet
 from breakeven_operator.observing.objectives import objectives_of
 from breakeven_operator.observing.past_metrics import read_past
@@ -80,6 +80,7 @@ _SERVICES_PER_QUERY = 300
 _ARRIVALS_PER_QUERY = 50
 # Sixty-five buckets of each ReplicaSet, of which a roll has two, at 250 bytes: half of what an answer may have.
 _LATENCIES_PER_QUERY = 250
+_PROMPTS_PER_QUERY = 500
 _ROLLED_PER_QUERY = 250
 # Only the last hours of a longer roll are measured: the answer must have a bound.
 _LONGEST_ROLL_S = 6 * 3600
@@ -443,6 +444,11 @@ def _looked_back_at(service: SpeculativeService) -> NamespacedName | None:
     return target_name(service) if judged else None
 
 
+def _with_profile(service: SpeculativeService) -> NamespacedName | None:
+    calibration = service.status.calibration
+    return target_name(service) if calibration is not None and calibration.profile is not None else None
+
+
 def _a_window(watch: Watch) -> float:
     return float(watch.window_s)
 
@@ -465,6 +471,16 @@ LATENCIES: StandingQuestion[Watch, LatencyReading] = StandingQuestion(
     lambda error: LatencyReading(error=error),
     _latencies_in_time,
     lambda service: target_name(service) if objectives_of(service.spec.slo) else None,
+)
+# Lengths of prompts, of services that have a profile to ask: twenty buckets of each, once a window.
+PROMPTS: StandingQuestion[Watch, LatencyReading] = replace(
+    LATENCIES,
+    ask=_queries(_of_targets(prompts_query, _PROMPTS_PER_QUERY), read_latencies, "counts"),
+    newest=_standing,
+    subject=_with_profile,
+    pause_s=_a_window,
+    # Nothing is decided by it, so that no cycle waits.
+    patience=(0, 0),
 )
 ROLLS: StandingQuestion[Watch, RollAnswer] = StandingQuestion(
     _ask_rolls,
@@ -513,6 +529,7 @@ EACH_CYCLE: Final[tuple[StandingQuestion[Watch, Any], ...]] = (
     SUMS,
     PASTS,
     LATENCIES,
+    PROMPTS,
     ROLLS,
     LATER,
     ARRIVALS,

@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Action, Decision, DecisionMemory, Decisions, sentence
-from breakeven.errors import BreakevenError
+from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.planning.decision_memory import Backlog, Evidence, LargestRate
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
+from breakeven.serving.vllm_versions import acceptance_differs
 from breakeven_operator.case import HOLD, RECOMMEND, STAY, SWITCH, Case, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.observing.questions import load_of, policy_of, seen_of
@@ -24,7 +25,7 @@ from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.rolls.barred_arms import why_leave
-from breakeven_operator.step import RolloutStep
+from breakeven_operator.step import ProfileEntry, RolloutStep
 from breakeven_operator.workloads.running_arm import RunningArm
 
 
@@ -51,6 +52,7 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
             elif (former := case.calibrated.former) is not None and former.profile is not None:
                 # By a profile that is not in force any more the arm in place is left for no speculation, or kept.
                 there = replace(case, calibrated=replace(case.calibrated, entry=former))
+                _check_acceptance(case, arm, former)
                 (decision, memory), basis = choose(there, former.profile, ()), Basis.FORMER
             elif case.first is not None and case.first.profile is not None:
                 # Laws of a past give figures to show. Nothing of them is remembered.
@@ -63,12 +65,22 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
     return replace(said, decision=decision, basis=basis), memory
 
 
+def _check_acceptance(case: Case, arm: Arm, former: ProfileEntry) -> None:
+    """Refuse a former profile beside whose acceptance the running arm's live one says nothing."""
+    engine = case.workload.engine
+    image = str(engine.container.get("image") or "") if engine is not None else None
+    if (why := acceptance_differs(arm.method, former.image, image)) is not None:
+        raise NotIdentifiedError(why)
+
+
 def _said(case: Case, arm: Arm, decision: Decision | None, doubt: str | None) -> Verdict:
     """The reason why the library was not asked, else its answer."""
     state, running = case.calibrated, case.running
     if state.profile is None:
         reason = ClusterReason.PAUSED if case.spec.paused else state.reason
-        told = f"; {case.first.sentence}" if case.first is not None else ""
+        told = "".join(
+            f"; {one}" for one in (doubt, case.first.sentence if case.first is not None else None) if one
+        )
         return Verdict(HOLD, arm, reason, f"{state.message}{told}; {keeping(arm)}")
     if running.foreign_schedule and running.measured_instead is None:
         message = f"the target runs the schedule {running.schedule}, which nobody has measured"

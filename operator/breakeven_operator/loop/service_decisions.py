@@ -20,6 +20,7 @@ from breakeven_operator.cluster.prometheus_questions import (
     LATENCIES,
     LATER,
     PASTS,
+    PROMPTS,
     ROLLS,
     ServiceQueries,
 )
@@ -138,6 +139,7 @@ class ServiceDecisions:
             first=world.firsts.get(service.metadata.uid),
             past=world.answer(PASTS, self._queries.past_of(service)),
             latencies=world.answer(LATENCIES, watch),
+            prompts=world.answer(PROMPTS, watch),
             known_pods=world.pod_names.get(namespace, frozenset()),
             profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
             runs=tuple(

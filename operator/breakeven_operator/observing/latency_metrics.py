@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from breakeven import phrases
 from breakeven.planning.objective import Histogram, added_up
+from breakeven.planning.prompt_lengths import PromptPart, counted_parts
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import ENGINE, POD, PREFIX, EngineSeries, Matcher, any_of, joined
 from breakeven_operator.case import Latencies, LatencyReading, Live, SeriesOwner
@@ -29,12 +30,14 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import SIBLINGS, STAT, siblings_of, with_siblings
 from breakeven_operator.observing.live_metrics import WatchedPods
 
-E2E, TTFT, TPOT = "e2e", "ttft", "tpot"
-_HISTOGRAMS = {
+E2E, TTFT, TPOT, PROMPT = "e2e", "ttft", "tpot", "prompt"
+_LATENCIES = {
     E2E: "e2e_request_latency_seconds",
     TTFT: "time_to_first_token_seconds",
     TPOT: "request_time_per_output_token_seconds",
 }
+_LENGTHS = {PROMPT: "request_prompt_tokens"}
+_HISTOGRAMS = {**_LATENCIES, **_LENGTHS}
 _ENGINES = ",".join((*POD, *ENGINE))
 _ByFigure: TypeAlias = Mapping[str, Mapping[float, float]]
 # Prometheus extrapolates each bucket by itself: by so much one may come out below the one before it.
@@ -51,6 +54,17 @@ def latency_query(targets: Iterable[NamespacedName], engines: EngineSeries, wind
     Raises:
         ValueError: a matcher that is none.
     """
+    return _histogram_query(targets, engines, window_s, _LATENCIES)
+
+
+def prompts_query(targets: Iterable[NamespacedName], engines: EngineSeries, window_s: int) -> str:
+    """Finished requests by the length of their prompt, in the same form; `stat` is prompt."""
+    return _histogram_query(targets, engines, window_s, _LENGTHS)
+
+
+def _histogram_query(
+    targets: Iterable[NamespacedName], engines: EngineSeries, window_s: int, families: Mapping[str, str]
+) -> str:
     wanted = list(targets)
     chosen = engines.only(
         Matcher("namespace", "=~", any_of({target.namespace for target in wanted})),
@@ -59,7 +73,7 @@ def latency_query(targets: Iterable[NamespacedName], engines: EngineSeries, wind
     within = f"[{int(window_s)}s]"
     all_of = Matcher("le", "=", "+Inf")
     buckets, whole = {}, {}
-    for figure, family in _HISTOGRAMS.items():
+    for figure, family in families.items():
         buckets[figure] = f"increase({chosen.named(f'{family}_bucket')}{within})"
         classic = f"increase({chosen.named(f'{family}_bucket', all_of)}{within})"
         whole[figure] = f"increase({chosen.named(family)}{within}) unless on({_ENGINES}) {classic}"
@@ -144,12 +158,26 @@ def latencies_of(reading: LatencyReading | None, watched: WatchedPods, live: Liv
         if (histogram := Histogram.of(counts)) is not None
     }
     if not histograms:
-        names = ", ".join(f"{PREFIX}{name}_bucket" for name in _HISTOGRAMS.values())
+        names = ", ".join(f"{PREFIX}{name}_bucket" for name in _LATENCIES.values())
         return Latencies(
             ClusterReason.METRICS_EMPTY,
             f"Prometheus holds no histogram of the target's pods: does a relabelling drop {names}?",
         )
     return Latencies(ClusterReason.METRICS_AVAILABLE, "latencies measured", histograms)
+
+
+def prompts_of(reading: LatencyReading, watched: WatchedPods, live: Live) -> tuple[PromptPart, ...]:
+    """Quarters of one service's requests by prompt; nothing if they were not counted, or may not be used."""
+    if live.figures is None or not live.usable:
+        return ()
+    owners = (
+        SeriesOwner(watched.namespace, siblings, watched.model_name)
+        for siblings in sorted({siblings_of(pod.name) for pod in watched.serving})
+    )
+    found = [counts for owner in owners if (counts := reading.counts.get(owner, {}).get(PROMPT))]
+    if not found or any(_wrong(counts) is not None for counts in found):
+        return ()
+    return counted_parts(added_up(found), live.figures.prompt_tokens)
 
 
 def _wrong(counts: Mapping[float, float]) -> tuple[ClusterReason, str] | None:

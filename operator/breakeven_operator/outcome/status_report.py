@@ -108,6 +108,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
     figures = case.live.figures if case is not None else None
     running = case.running.arm if case is not None else None
     past = len(case.live.past.rates.rps) if case is not None else 0
+    prompts = case.prompts if case is not None else ()
     return DecisionStatus(
         time=cycle.now,
         action=verdict.action,
@@ -122,7 +123,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
             else None
         ),
-        **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, decision, past)),
+        **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, decision, past, prompts)),
     )
 
 

@@ -121,6 +121,8 @@ def changes(service: ServiceView) -> Iterator[str]:
         )
     elif arm and (phrase := PAYS.get(verdict)):
         yield f"Not the load: {arm} {phrase}."
+    if said := decision.get("byPrompt"):
+        yield f"The prompts: {arm} by their length: {said}."
     considered, saving = decision.get("consideredArm"), number_of(decision, "savingPercent")
     if considered and saving is not None and not pinned:
         least = service.policy.get("minGainPercent", 3)
@@ -200,6 +202,7 @@ def words(service: ServiceView) -> Iterator[str]:
     """Meaning and remedy of each reason word above; words of a newer operator are left out."""
     shown = [service.reason, service.part("rollout").get("reason")]
     shown += [one.get("reason") for one in _worrying(service)]
+    shown += [str(service.decision.get("byPrompt") or "").partition(":")[0]]
     for word in dict.fromkeys(filter(None, shown)):
         if (entry := reason_word(str(word))) is not None:
             remedy = getattr(entry, "remedy", _NOTHING)

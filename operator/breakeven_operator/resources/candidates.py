@@ -229,7 +229,7 @@ class SpeculativeMethod(Model):
         Rule(
             "!has(self.adaptiveVerification) || self.adaptiveVerification != 'Measure' "
             f"|| self.method in {list(ADAPTIVE_METHODS)} || self.method.endsWith('{MTP_ALIAS}')",
-            "adaptiveVerification reads the confidence of a drafter that is a model, and this method has none",
+            "adaptiveVerification needs an estimate of acceptance, and vLLM makes none for this method",
             f"Never, or method {', '.join(ADAPTIVE_METHODS)}",
             lambda method: (
                 method.adaptive_verification is AdaptiveChoice.NEVER or takes_adaptive(method.method)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from breakeven.planning.evaluation import ArmEvaluation
     from breakeven.planning.expected_saving import ArmSaving
     from breakeven.planning.forecast import Forecast
+    from breakeven.planning.prompt_lengths import PromptPart
     from breakeven.profile import Comparison
 
 
@@ -75,12 +76,14 @@ class DecisionFacts:
         live: figures of the window; None if there are none.
         decision: the library's answer; None if it was not asked.
         past_loads: number of past loads behind the expected ones; 0 if none were read.
+        prompts: quarters of the requests by prompt; empty if they were not counted.
     """
 
     now: datetime
     live: Window | None
     decision: Decision | None
     past_loads: int = 0
+    prompts: tuple[PromptPart, ...] = ()
 
     @cached_property
     def ahead(self) -> Forecast | None:
@@ -127,6 +130,15 @@ def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
         return ()
     found = ((subject, one.saturated), (NO_SPECULATION, one.against_saturated))
     return tuple(arm.name for arm, saturated in found if saturated)
+
+
+def _by_prompt(facts: DecisionFacts) -> str | None:
+    if facts.compared is None or not facts.prompts:
+        return None
+    from breakeven.planning.prompt_lengths import by_prompt, prompts_text  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    found = by_prompt(facts.of(facts.compared.arm), facts.of(NO_SPECULATION), facts.prompts)
+    return prompts_text(found) or None
 
 
 def _speedup(against: Comparison) -> Estimate:
@@ -233,6 +245,12 @@ class DecisionStatus(StatusModel):
     )
     speedup_lower: Number | None = row("Lower bound of the speedup.", IN_NOTES, LOGGED)
     speedup_upper: Number | None = row("Upper bound of the speedup.", IN_NOTES, LOGGED)
+    by_prompt: Sentence | None = row(
+        "The speedup for each quarter of the requests by length of the prompt, as far as vLLM's histogram tells them apart; with "
+        "the word LosesAtLengths and a share of the requests if it is below 0.95 for some.",
+        IN_NOTES,
+        _read(_by_prompt),
+    )
     c1_ratio: Number | None = row(
         "C1,R: latency of a lone request, compared arm over none.",
         IN_NOTES,

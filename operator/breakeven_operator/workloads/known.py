@@ -460,6 +460,8 @@ class InferenceServiceKind(OwningKind):
 
 INFERENCE_SERVICE = InferenceServiceKind()
 _STOPPED = "serving.kserve.io/stop"
+# Proposed in kserve pull request 5687; 0.20 has no such field.
+_SPECULATOR = "speculator"
 
 
 class LlmInferenceServiceKind(OwningKind):
@@ -469,6 +471,12 @@ class LlmInferenceServiceKind(OwningKind):
     other_versions = ("serving.kserve.io/v1alpha1",)
     made_as = MappingProxyType({"-kserve": DEPLOYMENT, "-kserve-mn": LEADER_WORKER_SET})
     annotated = ("spec", "annotations")
+
+    def held(self, manifest: Manifest) -> str | None:
+        """See WorkloadKind.held; KServe writes the flag from its own field, so that two would choose the arm."""
+        if manifest["spec"].get(_SPECULATOR) is not None:
+            return f"has spec.{_SPECULATOR}, from which KServe writes --speculative-config: take it out, or use mode Recommend"
+        return super().held(manifest)
 
     def unmade(self, parent: Manifest) -> str:
         """See OwningKind.unmade."""
@@ -544,6 +552,21 @@ def made_of(target: Ref) -> tuple[Ref, ...]:
     return tuple(
         Ref(kind.resource, target.namespace, f"{target.name}{suffix}") for suffix, kind in made_as.items()
     )
+
+
+# LLMKube's field is in its InferenceService (pull request 1533), KAITO's annotation is proposed (2303).
+_KAITOS: Final = "its annotation kaito.sh/enable-speculative-decoding"
+_PLATFORM_FIELDS: Final = {
+    ("inference.llmkube.dev", "InferenceService"): "its spec.speculativeDecoding",
+    ("kaito.sh", "Workspace"): _KAITOS,
+    ("kaito.sh", "InferenceSet"): _KAITOS,
+}
+
+
+def set_there(api_version: str, kind: str) -> str:
+    """What to do about speculation that another platform sets, as the end of a sentence; its own field is named if it is known."""
+    field = _PLATFORM_FIELDS.get((api_version.partition("/")[0], kind), "")
+    return f"use mode Recommend, and set the arm there{f' ({field})' if field else ''}"
 
 
 def owner_words(owner: Mapping[str, str]) -> str:

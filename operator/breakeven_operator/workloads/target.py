@@ -16,7 +16,7 @@ from breakeven_operator.resources.speculativeservice import SpeculativeServiceSp
 from breakeven_operator.resources.targetstatus import LONGEST_IMAGE, LONGEST_MODEL
 from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
 from breakeven_operator.workloads.fingerprint import Identity
-from breakeven_operator.workloads.known import kind_of, owner_words
+from breakeven_operator.workloads.known import kind_of, owner_words, set_there
 from breakeven_operator.workloads.object_facts import owner_of
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.workload import Workload
@@ -160,7 +160,8 @@ def _kind_refuses(workload: Workload) -> Refusal | None:
     if not workload.kind.rolled:
         return Refusal(
             ClusterReason.TARGET_OWNED,
-            f"{workload.title} is of a kind that the operator does not change: use mode Recommend, and set the arm there",
+            f"{workload.title} is of a kind that the operator does not change: "
+            f"{set_there(workload.kind.resource.api_version, workload.kind.resource.kind)}",
         )
     borrowed = workload.kind.borrows(workload.manifest)
     if borrowed is None:
@@ -176,11 +177,12 @@ def _owner_refuses(workload: Workload) -> Refusal | None:
     """Another object makes the target, and would revert the change."""
     if workload.owner is None:
         return None
-    named = owner_words(owner_of(workload.manifest))
+    owner = owner_of(workload.manifest)
+    named = owner_words(owner)
     remedy = (
         f"make another service with targetRef: {{{named}}}"
         if named
-        else "use mode Recommend and set the arm there"
+        else set_there(str(owner.get("apiVersion")), str(owner.get("kind")))
     )
     return Refusal(
         ClusterReason.TARGET_OWNED,

@@ -78,6 +78,33 @@ def test_an_engine_that_would_refuse_it_is_not_started_with_it(edit, words):
 
 
 @pytest.mark.parametrize(
+    ("image", "phase"),
+    [
+        ("vllm/vllm-openai:v0.33.0", "Skipped"),
+        ("vllm/vllm-openai:v0.34.0", "Done"),
+        ("registry.example.com/own:latest", "Done"),
+    ],
+)
+def test_suffixes_are_verified_adaptively_where_the_version_looks_them_up_on_the_gpu(image, phase):
+    world = world_with(method="suffix", adaptiveVerification="Measure", schedule="Never")
+    assert world.service is not None
+    del world.service["spec"]["candidates"]["methods"][0]["model"]
+    engine_of(world).update(image=image)
+    world.turn()
+    for _ in range(4):
+        if arm(world, "eagle/adaptive")["phase"] in {"Done", "Skipped"}:
+            break
+        world.turn()
+        if world.jobs:
+            world.measure_arm()
+            world.turn()
+    found = arm(world, "eagle/adaptive")
+    assert found["phase"] == phase
+    if phase == "Skipped":
+        assert "vLLM up to 0.33 looks suffixes up on the CPU" in found["message"]
+
+
+@pytest.mark.parametrize(
     ("image", "allowed", "phase"),
     [
         ("vllm/vllm-openai:v0.19.0", "Refuse", "Skipped"),

@@ -287,7 +287,7 @@ PASSED_OVER = {
     "Volcano's Job": ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: m}\nspec: {tasks: [{template: {spec: {containers: [{name: a, image: vllm}]}}}]}", "Job (batch.volcano.sh)/m: not read: a kind of another group"),
     "an Application of another group": ("apiVersion: app.k8s.io/v1beta1\nkind: Application\nmetadata: {name: m}\nspec: {componentKinds: []}", "Application (app.k8s.io)/m: not read: a kind of another group"),
     "another Model": ("apiVersion: ml.example.com/v1\nkind: Model\nmetadata: {name: m}", "Model (ml.example.com)/m: not read: a kind of another group"),
-    "KAITO": ("apiVersion: kaito.sh/v1beta1\nkind: Workspace\nmetadata: {name: phi}\ninference: {preset: {name: phi}}", "Workspace/phi: not read: KAITO's presets are not in it; lint the object that its controller makes"),
+    "KAITO": ("apiVersion: kaito.sh/v1beta1\nkind: Workspace\nmetadata: {name: phi}\ninference: {preset: {name: phi}}", "Workspace/phi: not read: KAITO's presets are not in it, and its annotation kaito.sh/enable-speculative-decoding speculates by them; lint the object that its controller makes"),
     "an unknown kind with one container": ("apiVersion: x.example.com/v1\nkind: Engine\nmetadata: {name: m}\nspec: {pod: {runner: {image: 'vllm:1', args: [m]}}}", "Engine/m: not read: a kind that is not known"),
     "a kind that nobody knows": ("kind: Fleet\nmetadata: {name: m}\nspec: {groups: [{pod: {containers: [{name: vllm}]}}]}", "Fleet/m: not read: a kind that is not known; lint the object that its controller makes"),
     "values of an unknown chart": ("replicas: 3\nimage: {repository: x}", "an object without a kind: neither values of a chart that is known"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,6 +88,19 @@ def test_two_engines_are_refused_by_the_column_that_tells_them_apart(
     points = (read(one), read(other))
     with pytest.raises(InputError, match=rf"column {column}: 2 values.*--group-by {column}"):
         one_setting(points)
+
+
+def test_looked_up_drafts_of_two_ways_of_counting_are_refused_and_a_drafters_are_not() -> None:
+    point = read(PLAIN | {"vllm_version": "0.33.0"})
+    suffix, eagle = (
+        [replace(point, method=method, k=4, engine_version=one) for one in ("0.33.0", "0.34.0")]
+        for method in ("suffix", "eagle3")
+    )
+    with pytest.raises(
+        InputError, match=r"E and acceptance of suffix are not compared between 0\.33\.0 and 0\.34"
+    ):
+        fit_points(suffix)
+    assert any("2 engine versions" in line for line in fit_points(eagle).warnings)
 
 
 @pytest.mark.parametrize("backend", ["openai", "openai-chat", None])

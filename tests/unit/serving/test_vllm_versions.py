@@ -15,6 +15,9 @@ from breakeven.serving.command_line import cut, flags, flags_of
 from breakeven.serving.vllm_versions import (
     SHUTDOWN_TIMEOUT,
     VllmVersion,
+    acceptance_differs,
+    arm_hindrances,
+    hindrances,
     known,
     limits,
     unknown_words,
@@ -82,6 +85,8 @@ def test_each_version_from_18_to_33_was_read():
         ([], {"method": "medusa"}, "0.33", ["method medusa: vLLM 0.33 does not know it any more (0.32 was"]),
         ([], {"enable_adaptive_verification": True}, "0.27", ["enable_adaptive_verification of --spec"]),
         ([], {"rejection_sample_method": "strict"}, "0.32", ["rejection_sample_method strict: vLLM 0.32 does"]),
+        ([], {"suffix_decoding_corpus_tokens": 9}, "0.33", ["suffix_decoding_corpus_tokens of --speculative"]),
+        ([], {"suffix_decoding_corpus_tokens": 9}, "0.34", []),
         ([], {"method": "eagle3", "num_speculative_tokens": 3}, "0.18", []),
         ([], {"method": "dflash"}, "0.11", []),
         ([], {"method": "dflash"}, None, []),
@@ -91,6 +96,66 @@ def test_each_version_from_18_to_33_was_read():
 def test_words_that_a_version_does_not_know_are_said(words, config, version, said):
     found = unknown_words(words, config, None if version is None else VllmVersion.of(version))
     assert [line.startswith(begin) for line, begin in zip(found, said, strict=True)] == [True] * len(said)
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "said"),
+    [
+        (
+            {"method": "suffix", "enable_adaptive_verification": True},
+            "0.33",
+            "takes no adaptive verification",
+        ),
+        ({"method": "suffix", "enable_adaptive_verification": True}, "0.34", None),
+        ({"method": "suffix", "enable_adaptive_verification": True}, None, None),
+        ({"method": "ngram_gpu", "enable_adaptive_verification": True}, None, "estimates no acceptance"),
+        ({"method": "ngram_gpu", "enable_adaptive_verification": True}, "0.34", "estimates no acceptance"),
+        # Settings with which vLLM starts all the same refuse no arm.
+        ({"method": "suffix", "suffix_decoding_max_spec_factor": 2.0}, "0.34", None),
+        ({"method": "eagle3", "enable_adaptive_verification": True}, "0.28", None),
+    ],
+)
+def test_an_arm_is_refused_by_what_its_version_takes(config, version, said):
+    found = arm_hindrances((), config, None if version is None else VllmVersion.of(version))
+    assert found == [] if said is None else said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "said"),
+    [
+        ({"method": "suffix", "suffix_decoding_max_spec_factor": 2.0}, "0.34", "do not read it"),
+        ({"method": "suffix", "suffix_decoding_min_token_prob": 0.0}, "0.34", "do not read it"),
+        ({"method": "suffix", "suffix_decoding_min_token_prob": 0.1}, "0.33", None),
+        ({"method": "eagle3", "enable_adaptive_verification": True}, "0.28", "another token's"),
+        ({"method": "eagle3", "enable_adaptive_verification": True}, "0.29", None),
+    ],
+)
+def test_lint_names_what_a_version_leaves_aside_or_answers_wrongly(config, version, said):
+    found = hindrances((), config, VllmVersion.of(version))
+    assert found == [] if said is None else said in found[0]
+
+
+def test_weights_that_are_replaced_in_place_are_said_whatever_the_arm():
+    found = hindrances(["--weight-transfer-config", '{"backend": "nccl"}'], None, VllmVersion.of("0.33"))
+    assert "start_draft_weight_update" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "one", "other", "differs"),
+    [
+        ("suffix", "vllm/vllm-openai:v0.33.0", "vllm/vllm-openai:v0.34.0", True),
+        ("suffix", "0.34.1", "0.33.0", True),
+        ("suffix", "0.32.0", "0.33.0", False),
+        ("suffix", "0.34.0", "0.35.0", False),
+        ("ngram", "0.31.0", "0.32.0", True),
+        ("ngram_gpu", "0.32.0", "0.33.0", False),
+        ("eagle3", "0.33.0", "0.34.0", False),
+        ("suffix", None, "0.34.0", False),
+        ("suffix", "vllm/vllm-openai:latest", "vllm/vllm-openai:v0.34.0", False),
+    ],
+)
+def test_acceptance_of_looked_up_drafts_changes_its_meaning_between_versions(method, one, other, differs):
+    assert (acceptance_differs(method, one, other) is not None) is differs
 
 
 def test_a_source_is_read_without_importing_it(tmp_path):

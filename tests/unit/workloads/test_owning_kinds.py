@@ -18,6 +18,7 @@ from breakeven_operator.workloads.known import (
     OwningKind,
     kind_of,
     made_of,
+    set_there,
 )
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 from fakes.fleet_world import TARGET
@@ -147,6 +148,28 @@ def test_an_engine_over_two_deployments_is_not_rolled() -> None:
     assert "is served by Deployment chat-vllm-predictor, which has spec.paused set" in str(
         observed(INFERENCE_SERVICE, parent, child).held
     )
+
+
+def test_a_platform_that_writes_the_flag_itself_is_named_and_not_fought() -> None:
+    parent = parent_of(as_llm_inference_service)
+    child = child_of(parent)
+    assert observed(LLM_INFERENCE_SERVICE, parent, child).held is None
+    parent["spec"]["speculator"] = {"config": {"method": "eagle3"}}
+    assert "has spec.speculator, from which KServe writes" in str(
+        observed(LLM_INFERENCE_SERVICE, parent, child).held
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "said"),
+    [
+        ("kaito.sh/v1beta1", "Workspace", "there (its annotation kaito.sh/enable-speculative-decoding)"),
+        ("inference.llmkube.dev/v1alpha1", "InferenceService", "there (its spec.speculativeDecoding)"),
+        ("kubeai.org/v1", "Model", "there"),
+    ],
+)
+def test_the_field_of_another_platform_is_named(version: str, kind: str, said: str) -> None:
+    assert set_there(version, kind) == f"use mode Recommend, and set the arm {said}"
 
 
 def test_either_child_of_a_service_with_workers_is_looked_for() -> None:

@@ -147,7 +147,7 @@ _LONGEST_NAME = 120
     "asked",
     multiple=True,
     metavar="METHOD/K",
-    help="Arm that might be calibrated; may be given several times.  [default: eagle3/3, mtp/2, ngram/3]",
+    help="Arm that might be calibrated; may be given several times.  [default: eagle3/3, mtp/2, ngram_gpu/3]",
 )
 @click.option(
     "--parameters-b", type=Number(1e-3, 1e5), help="Parameters of the model, in thousands of millions."

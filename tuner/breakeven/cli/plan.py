@@ -32,6 +32,8 @@ from breakeven.cli.profile_options import (
     load_given,
     load_options,
     profile_argument,
+    prompt_parts,
+    prompts_option,
     read_profile,
     steps_option,
 )
@@ -42,6 +44,7 @@ from breakeven.phrases import ranges_text, ratio_text, spoken
 if TYPE_CHECKING:
     from breakeven.planning.evaluation import ArmEvaluation, BestArm, Evaluations, Stretch
     from breakeven.planning.objective import Slo
+    from breakeven.planning.prompt_lengths import PartSpeedup, PromptPart
     from breakeven.profile import Comparison, Profile
 
 _COMPARED = (
@@ -49,12 +52,13 @@ _COMPARED = (
     "break_even_concurrency break_even_beyond_measured_range pays_rps"
 )
 FIELDS = {
-    "": "confidence best compared_at dispersion quantile arms reason explanation warnings envelope?",
+    "": "confidence best compared_at dispersion quantile arms reason explanation warnings envelope? by_prompt?",
     "best.": ARM,
     "arms[].": f"{ARM} measured latency_s latency_ci_s ttft_s tpot_s {_COMPARED} saturation_rps saturated extrapolated basis "
     "utilisation at_quantile meets_slo capacity_rps capacity_ci_rps tokens_per_second",
     "arms[].at_quantile.": "latency_s latency_ci_s ttft_s ttft_ci_s tpot_s tpot_ci_s means",
     "envelope[].": "from_rps to_rps method k candidate?",
+    "by_prompt[].": "share mean_tokens speedup extrapolated",
 }
 """Fields of `--json`."""
 
@@ -83,6 +87,7 @@ def _read_range(_ctx: click.Context, _param: click.Parameter, value: Span | None
     help="Unconditional survival per position now, of every arm.",
 )
 @length_options
+@prompts_option
 @dispersion_options
 @click.option("--tpot-slo-s", type=_SECONDS, help="Objective: time per output token, in seconds.")
 @click.option("--ttft-slo-s", type=_SECONDS, help="Objective: time to first token, in seconds.")
@@ -126,6 +131,7 @@ def command(
     per_position: tuple[float, ...] | None,
     prompt_tokens: float | None,
     output_tokens: float | None,
+    prompts: tuple[float, ...] | None,
     dispersion: float | None,
     arrivals: Path | None,
     tpot_slo_s: float | None,
@@ -164,6 +170,7 @@ def command(
     evaluations = evaluate(profile, _arms(profile, draft_lengths or ()), question)
     best = best_arm(evaluations, slo, min_gain_percent / 100.0)
     plan = _planned(evaluations, best, rps_range, _lacks(profile, draft_lengths or ()))
+    plan = plan._replace(by_prompt=_by_prompt(evaluations, best, prompt_parts(prompts)))
     lengths = compared_text(profile.arms, now)
     if as_json:
         plan.warnings.extend([f"all arms at {lengths}"] if lengths else [])
@@ -202,6 +209,18 @@ def _planned(evaluations: Evaluations, best: BestArm, rps_range: Span | None, la
     return Plan(evaluations.arms, best, stretches, warnings)
 
 
+def _by_prompt(
+    evaluations: Evaluations, best: BestArm, parts: tuple[PromptPart, ...]
+) -> tuple[Arm, Sequence[PartSpeedup]]:
+    """The speculative arm in question, the best one or else the fastest, and its speedups."""
+    from breakeven.planning.prompt_lengths import by_prompt
+
+    drafting = [one for one in evaluations.arms if one.arm.k]
+    fastest = min(drafting, key=lambda one: one.latency_s, default=best.chosen)
+    asked = best.chosen if best.arm.k else fastest
+    return asked.arm, by_prompt(asked, evaluations.none, parts)
+
+
 def _arms(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:
     """The measured arms, then an arm for each of these draft lengths that was not measured."""
     arms = [fit.arm for fit in profile.arms]
@@ -236,12 +255,16 @@ def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
 
 
 class Plan(NamedTuple):
-    """Answer of `plan`; there are stretches, each with its fastest arm, if a range of rates was given."""
+    """Answer of `plan`; there are stretches, each with its fastest arm, if a range of rates was given.
+
+    `by_prompt` has an arm and its speedups at the lengths given.
+    """
 
     arms: Sequence[ArmEvaluation]
     best: BestArm
     stretches: tuple[Stretch, ...] | None
     warnings: list[str]
+    by_prompt: tuple[Arm, Sequence[PartSpeedup]] = (NO_SPECULATION, ())
 
 
 def result_of(
@@ -261,6 +284,7 @@ def result_of(
         explanation=_sentence(plan.arms, plan.best),
         warnings=plan.warnings,
         envelope=[document(FIELDS, one, one.arm, place="envelope[].") for one in stretches or ()],
+        by_prompt=[document(FIELDS, one, one.part, place="by_prompt[].") for one in plan.by_prompt[1]],
     )
 
 
@@ -320,6 +344,10 @@ def show(plan: Plan, load: str, *, objectives: bool) -> None:
         click.echo("* derived from the method's other draft lengths, not measured")
     for stretch in plan.stretches or ():
         click.echo(f"{figure(stretch.from_rps)} to {figure(stretch.to_rps)} rps: {stretch.arm}")
+    from breakeven.planning.prompt_lengths import prompts_text
+
+    if said := prompts_text(plan.by_prompt[1]):
+        print_text(f"{plan.by_prompt[0]} by prompt: {said}")
     print_warnings(plan.warnings)
 
 

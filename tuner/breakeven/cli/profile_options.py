@@ -11,15 +11,17 @@ import click
 
 from breakeven.arm import Arm, arm_drafting
 from breakeven.cli.output import several
-from breakeven.cli.parameters import InputFile, MeasuredDrafts, Number
+from breakeven.cli.parameters import InputFile, MeasuredDrafts, Number, read_numbers
 from breakeven.errors import InputError
 from breakeven.intake import file_text
 from breakeven.phrases import figure
 from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
+    from breakeven.planning.prompt_lengths import PromptPart
     from breakeven.profile import Conditions, Profile
 
+_LONGEST_PROMPT = 1e8
 profile_argument = click.argument("profile_path", metavar="PROFILE.json", type=InputFile())
 load_options = several(
     click.option(
@@ -37,7 +39,7 @@ load_options = several(
 length_options = several(
     click.option(
         "--prompt-tokens",
-        type=Number(min=0, max=1e8, min_open=True),
+        type=Number(min=0, max=_LONGEST_PROMPT, min_open=True),
         help="Mean prompt tokens per request, if other than no speculation was measured at.",
     ),
     click.option(
@@ -46,6 +48,14 @@ length_options = several(
         help="Mean output tokens per request, if other than no speculation was measured at.",
     ),
 )
+
+prompts_option = click.option(
+    "--prompts",
+    callback=read_numbers,
+    metavar="T1,T2,...",
+    help="Mean prompt tokens of equal shares of the requests, such as of each quarter: also say the speedup at each.",
+)
+"""`prompt_parts` makes shares of it."""
 
 dispersion_options = several(
     click.option(
@@ -74,6 +84,16 @@ def load_given(rps: float | None, concurrency: float | None) -> None:
     """Refuse none or both of --rps and --concurrency as wrong usage."""
     if (rps is None) == (concurrency is None):
         raise click.UsageError("one of --rps (open loop) and --concurrency (closed loop) is needed")
+
+
+def prompt_parts(means: tuple[float, ...] | None) -> tuple[PromptPart, ...]:
+    """Equal shares of the requests; none without any, and lengths that no prompt has are a refused input."""
+    from breakeven.planning.prompt_lengths import given_parts
+
+    for mean in means or ():
+        if not 0.0 < mean <= _LONGEST_PROMPT:
+            raise InputError("--prompts", f"{mean:g}", f"tokens above 0, at most {_LONGEST_PROMPT:g}")
+    return given_parts(means) if means else ()
 
 
 def read_profile(path: Path, confidence: float, arm: Arm | None = None) -> Profile:

@@ -12,6 +12,8 @@ from breakeven.cli.profile_options import (
     conditions_of,
     length_options,
     profile_argument,
+    prompt_parts,
+    prompts_option,
     read_profile,
     steps_option,
 )
@@ -42,6 +44,7 @@ from breakeven.laws.arrays import Span
 @click.option("--note", default="", help="A sentence below the verdict, such as what a service gains by it.")
 @steps_option
 @length_options
+@prompts_option
 @click.option("--png/--no-png", default=False, help="Write the PNGs beside the page as well.")
 @json_option
 def command(
@@ -55,6 +58,7 @@ def command(
     steps: tuple[str, ...],
     prompt_tokens: float | None,
     output_tokens: float | None,
+    prompts: tuple[float, ...] | None,
     *,
     png: bool,
     as_json: bool,
@@ -87,7 +91,10 @@ def command(
     conditions = conditions_of(profile, steps, None, None, lengths)
     written: dict[Path, str | bytes] = {}
     if output.suffix == ".html":
-        written[output] = render_report(profile, title or page_title(profile), shaded, conditions, note)
+        parts = prompt_parts(prompts)
+        written[output] = render_report(
+            profile, title or page_title(profile), shaded, conditions, note, parts
+        )
     if png or output.suffix == ".png":
         for name, draw in drawings(profile, shaded, conditions).items():
             written[output.with_name(f"{output.stem}-{name}.png")] = render_png(draw)

@@ -34,6 +34,7 @@ from breakeven.profile.step_fit import ArmStarts, EngineStarts, StepLaw
 from breakeven.profile.step_form import LARGEST_MISS
 from breakeven.profile.student_t import t_quantile
 from breakeven.readers.reading import one_setting
+from breakeven.serving.vllm_versions import acceptance_differs
 
 _PROVENANCE = ("model", "gpu", "workload", "engine_version")
 
@@ -61,6 +62,7 @@ def fit_points(
     if not points:
         raise InputError("points", "none", "at least one measured operating point")
     one_setting(points)
+    _one_acceptance(points)
     share = ramp_share_of(points)
     arms = sorted({one.arm for one in points if one.schedule is None} | set(schedules_of(points)), key=_place)
     rows = [rows_of(arm, [one for one in points if one.arm == arm], share) for arm in arms]
@@ -75,6 +77,19 @@ def fit_points(
     return replace(
         profile, warnings=tuple(warnings), provenance={**_provenance(points), **(provenance or {})}
     )
+
+
+def _one_acceptance(points: Sequence[Point]) -> None:
+    """Refuse looked-up drafts of engines that count them differently; a version is a warning otherwise."""
+    for method in dict.fromkeys(one.method for one in points if one.k):
+        versions = sorted(
+            {one.engine_version for one in points if one.method == method and one.engine_version}
+        )
+        for other in versions[1:]:
+            if (why := acceptance_differs(method, versions[0], other)) is not None:
+                raise InputError(
+                    "column engine_version", why, "rows of one side, or --group-by engine_version"
+                )
 
 
 def with_schedule(profile: Profile, points: Sequence[Point]) -> Profile:

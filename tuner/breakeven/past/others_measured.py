@@ -14,7 +14,7 @@ from breakeven.prior.public_table import RatioRow, ServiceFacts, nearest_row
 
 FROM_PRIOR = "FromPrior"
 """Mark of a figure that others measured: it starts no roll and holds no calibration back."""
-USUAL_ARMS = (Arm("eagle3", 3), Arm("mtp", 2), Arm("ngram", 3))
+USUAL_ARMS = (Arm("eagle3", 3), Arm("mtp", 2), Arm("ngram_gpu", 3))
 """Arms that are looked up if nobody names any: a drafter of its own, one inside the checkpoint, and none."""
 
 

@@ -56,6 +56,14 @@ class ArmEvaluation:
     calibrated_tokens_per_step: float | None
     answers: _Answers
 
+    def at_prompts(self, tokens: float) -> Curve:
+        """The same arm with prompts of another mean.
+
+        Raises:
+            BreakevenError: its prompts were not measured, or cannot be so.
+        """
+        return self.answers.profile.curve(self.arm, replace(self.conditions, prompt_tokens=tokens))
+
     @cached_property
     def prediction(self) -> Prediction:
         """Means at the load."""

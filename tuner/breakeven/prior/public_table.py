@@ -104,7 +104,8 @@ def nearest_row(facts: ServiceFacts, arm: Arm) -> RatioRow | None:
 
 
 def _word(method: str) -> str:
-    return "mtp" if method.endswith(MTP_ALIAS) else method
+    """The word under which the table has a method: n-grams were measured on the CPU, and look up the same drafts on the GPU."""
+    return "mtp" if method.endswith(MTP_ALIAS) else "ngram" if method == "ngram_gpu" else method
 
 
 def _distance(row: RatioRow, facts: ServiceFacts, k: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from breakeven import __version__
@@ -12,6 +12,7 @@ from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.phrases import figure, through
 from breakeven.planning.evaluation import LoadQuestion, evaluate
+from breakeven.planning.prompt_lengths import PromptPart, by_prompt, prompts_text
 from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured, compared_text
 from breakeven.reporting import lines as computed
@@ -31,11 +32,12 @@ def render_report(
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
     note: str = "",
+    prompts: Sequence[PromptPart] = (),
 ) -> str:
     """One self-contained HTML page of a profile with at least one law.
 
     The load range is shaded: loads per replica that the fleet sees. The conditions hold for everything but the fit. A note of the
-    asker stands below the verdict.
+    asker stands below the verdict, which also names the speedup at each of `prompts`.
     """
     pictures = [
         Picture(draw, _CAPTIONS[name], first=name != "fit")
@@ -45,7 +47,7 @@ def render_report(
         ReportPage(
             title=title,
             facts=[*_facts(profile, title), *_asked(profile, conditions)],
-            verdict=verdict(profile, load_range_rps, conditions),
+            verdict=verdict(profile, load_range_rps, conditions, prompts),
             note=note,
             pictures=pictures,
             warnings=profile.warnings,
@@ -137,8 +139,9 @@ def verdict(
     profile: Profile,
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
+    prompts: Sequence[PromptPart] = (),
 ) -> str:
-    """One sentence with bounds: does the best arm pay, at which load, until when, and how its speedup is known."""
+    """One sentence with bounds, and one of prompts if any are asked for: does the best arm pay, at which load, until when, and how its speedup is known."""
     fits = computed.drawable(profile)
     plain = next((fit for fit in fits if fit.k == 0), None)
     if plain is None or len(fits) == 1:
@@ -156,6 +159,8 @@ def verdict(
         return f"These points do not show whether speculation pays {where}."
     bounds = f"({through(best.speedup, *best.speedup_ci, places=2)})" if best.speedup_ci is not None else ""
     until = f", {best.how_known}" + (f"; it {best.break_even}" if best.break_even else "")
+    said = prompts_text(by_prompt(found.of(best.arm), found.none, prompts))
+    until += f". By prompt: {said}" if said else ""
     known = Estimate.of(best.speedup, best.speedup_ci)
     if known.above(1.0):
         return f"{arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."

@@ -111,6 +111,33 @@ def known() -> Known:
     )
 
 
+FILLED_SINCE = {
+    "ngram": VllmVersion(0, 32),
+    "ngram_gpu": VllmVersion(0, 32),
+    "suffix": VllmVersion(0, 34),
+}
+"""First versions whose model runner V2 looks drafts up on the GPU, and fills up what it does not find.
+
+Before, a step that finds nothing drafts nothing, and vLLM counts no draft.
+"""
+
+
+def acceptance_differs(method: str, one: str | None, other: str | None) -> str | None:
+    """A sentence if two images, or versions, count the drafts of a method differently; None if not, or if one is not known."""
+    since = FILLED_SINCE.get(method)
+    known_as = [
+        (text, version_of(text) or version_of(f"vllm:{text}")) for text in (one, other) if text is not None
+    ]
+    before = {version < since for _, version in known_as if since is not None and version is not None}
+    if len(before) < 2:
+        return None
+    named = " and ".join(text for text, _ in known_as)
+    return (
+        f"E and acceptance of {method} are not compared between {named}: vLLM before {since} counts no draft for a step that finds "
+        f"nothing, {since} and newer always drafts the whole length"
+    )
+
+
 SCHEDULE_KEY = "num_speculative_tokens_per_batch_size"
 """The key of `--speculative-config`: a list of [first batch size, last batch size, draft length]."""
 
@@ -197,9 +224,10 @@ class Limit:
         versions: that have it.
         flag: that must be given. above: its number must be. contains: text of any flag.
         methods: of which one must run; a method that is not known may be any of them.
-        key: of the speculative configuration that must be true, or a whole number. at_most: of that number. beside: key that must be
+        key: of the speculative configuration that must be given and not false, or a whole number. at_most: of that number. beside: key that must be
             true as well. lacks: key that must be missing.
         context: whether the drafter's context is `longer` or `shorter` than the target's context.
+        starts: whether vLLM starts all the same, so that no arm is refused for it.
     """
 
     what: str
@@ -215,6 +243,7 @@ class Limit:
     beside: str = ""
     lacks: str = ""
     context: str = ""
+    starts: bool = False
 
     def line(self, words: Sequence[str], config: Mapping[str, Any] | None) -> str | None:
         """The line if the settings are these; None if not."""
@@ -241,7 +270,8 @@ class Limit:
         """Whether the speculative configuration says what the row is about."""
         value = config.get(self.key)
         if self.at_most is None and not self.lacks:
-            return value is True and (not self.beside or config.get(self.beside) is True)
+            given = value is not None and value is not False
+            return given and (not self.beside or config.get(self.beside) is True)
         if isinstance(value, bool) or not isinstance(value, int):
             return False
         return value <= self.at_most if self.at_most is not None else not config.get(self.lacks)
@@ -288,9 +318,17 @@ def hindrances(
     return found
 
 
-def arm_hindrances(words: Sequence[str], config: Mapping[str, Any]) -> list[str]:
-    """Lines about settings with which vLLM does not start an arm, whatever its version."""
-    return [line for limit in limits() if limit.key and (line := limit.line(words, config)) is not None]
+def arm_hindrances(words: Sequence[str], config: Mapping[str, Any], version: VllmVersion | None) -> list[str]:
+    """Lines about settings with which vLLM does not start an arm; of an unknown version, settings that the newest refuses."""
+    return [
+        line
+        for limit in limits()
+        if limit.key
+        and not limit.starts
+        # An arm that a newer engine may take is tried: the engine itself refuses it.
+        and (limit.versions.last is None if version is None else limit.versions.holds(version))
+        and (line := limit.line(words, config)) is not None
+    ]
 
 
 def unknown_words(

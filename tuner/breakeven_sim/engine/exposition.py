@@ -49,7 +49,7 @@ class MetricFamily:
         name: without `vllm:`. type: counter, gauge or histogram. help: as the page prints it.
         label: the label beside those that every family has; empty for none.
         values: what that label may be, one series each.
-        buckets: name of a histogram's list of upper bounds.
+        buckets: name of a histogram's list of upper bounds; `counts` end at the longest request.
         speculating: only an engine that speculates has it; its label `position` has one value per draft.
         per_engine: has the label `engine`.
     """
@@ -100,6 +100,12 @@ class CacheInfo:
         }
 
 
+def edges_up_to(most: int) -> list[float]:
+    """Upper edges of histograms of lengths: 1, 2, 5, 10, ... up to the longest request."""
+    found = (float(part * 10**power) for power in range(len(str(most))) for part in (1, 2, 5))
+    return [edge for edge in found if edge <= most]
+
+
 class EngineMetrics(Collector):
     """Counts what the engine does and renders it on scrape.
 
@@ -124,7 +130,10 @@ class EngineMetrics(Collector):
         self._distributions: dict[str, Distribution] = {}
         for family in self._families:
             if family.buckets:
-                self._distributions[family.name] = Distribution(_table()["buckets"][family.buckets])
+                known = _table()["buckets"].get(family.buckets)
+                self._distributions[family.name] = Distribution(
+                    known or edges_up_to(cache_info.max_model_len)
+                )
             else:
                 values = map(str, range(k)) if family.label == "position" else family.values
                 self._numbers[family.name] = dict.fromkeys(values, 0.0)
