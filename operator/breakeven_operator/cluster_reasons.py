@@ -432,7 +432,7 @@ class ClusterReason(StrEnum):
     INSUFFICIENT_GPU = (
         "InsufficientGPU",
         "A new pod of the roll finds no GPU.",
-        "Free a GPU of the class, or let the target's strategy take a pod away first (maxUnavailable 1, maxSurge 0); a single replica needs updatePolicy.allowOutage for that.",
+        "Free a GPU of the class, or let the target's strategy take a pod away first (maxUnavailable 1, maxSurge 0); a single replica needs a window of updatePolicy.windows with allowOutage for that.",
     )
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",
@@ -441,8 +441,13 @@ class ClusterReason(StrEnum):
     )
     OUTAGE_NOT_ALLOWED = (
         "OutageNotAllowed",
-        "The target's strategy takes every pod away at once, and updatePolicy.allowOutage does not allow that now.",
-        "Roll by surge if a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
+        "The target's strategy takes every pod away at once, and no window of updatePolicy.windows allows that now.",
+        "Roll by surge if a GPU is spare, or add a window with allowOutage to updatePolicy.windows.",
+    )
+    OUTSIDE_WINDOWS = (
+        "OutsideWindows",
+        "An ordinary roll is due and updatePolicy.windows does not allow it now. A roll that protects users would not wait.",
+        "Nothing to do: the message has the next window.",
     )
     ROLL_WAITS = (
         "RollWaits",

@@ -6,7 +6,7 @@ the one write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from typing import Final, NamedTuple
@@ -24,11 +24,9 @@ from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import (
-    AllowOutage,
     Mode,
-    OutageWindow,
+    RollWindow,
     Timing,
-    UpdatePolicy,
     Weekday,
 )
 from breakeven_operator.rolls.barred_arms import LEAVING, refuse_answers, refuse_barred, suspicion_of
@@ -146,7 +144,7 @@ def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations 
     `evaluations` come before the profile.
     """
     policy, workload, figures = case.spec.update_policy, case.workload, case.live.figures
-    left, no_outage = workload.desired - workload.max_unavailable, why_no_outage(policy, case.now)
+    left, no_outage = workload.desired - workload.max_unavailable, why_no_outage(policy.windows, case.now)
     if workload.max_unavailable == 0 or no_outage is None:
         return None
     without_loss = workload.kind.without_loss
@@ -188,31 +186,45 @@ _DAYS = tuple(Weekday)
 _WEEK = 7
 
 
-def why_no_outage(policy: UpdatePolicy, now: datetime) -> str | None:
+def refuse_outside_windows(
+    windows: Sequence[RollWindow], decision: Decision | None, now: datetime
+) -> Refusal | None:
+    """Why an ordinary roll may not begin now; None if it may, or if the roll protects users."""
+    if not windows or (decision is not None and decision.protects):
+        return None
+    waits = _wait_for(windows, now)
+    return Refusal(ClusterReason.OUTSIDE_WINDOWS, f"an ordinary roll waits: {waits}") if waits else None
+
+
+def why_no_outage(windows: Sequence[RollWindow], now: datetime) -> str | None:
     """What to do before a roll may begin that leaves too few pods, or none; None if it may begin now."""
-    if policy.allow_outage is AllowOutage.NEVER:
-        return (
-            "allow an outage at a time of your choice (updatePolicy.allowOutage Window, with outageWindows)"
-        )
+    allowed = [one for one in windows if one.allow_outage]
+    if not allowed:
+        return "allow an outage at a time of your choice (updatePolicy.windows, with allowOutage: true)"
+    return _wait_for(allowed, now)
+
+
+def _wait_for(windows: Sequence[RollWindow], now: datetime) -> str | None:
+    """The advice to wait for the next of some windows; None within one."""
     starts: list[datetime] = []
-    for window in policy.outage_windows:
+    for window in windows:
         try:
             zone = ZoneInfo(window.time_zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            return f"name a time zone that exists: outageWindows has {window.time_zone!r}"
+            return f"name a time zone that exists: updatePolicy.windows has {window.time_zone!r}"
         if _is_within(window, zone, now):
             return None
         starts += (start for start in _starts(window, zone, now, range(_WEEK + 2)) if start > now)
-    return f"wait for the next window of updatePolicy.outageWindows, {min(starts):%Y-%m-%dT%H:%MZ}"
+    return f"wait for the next window of updatePolicy.windows, {min(starts):%Y-%m-%dT%H:%MZ}"
 
 
-def _is_within(window: OutageWindow, zone: ZoneInfo, now: datetime) -> bool:
+def _is_within(window: RollWindow, zone: ZoneInfo, now: datetime) -> bool:
     """A window may last a week: whether one of those that began in the last eight days has not ended."""
     lasts = timedelta(seconds=window.duration_seconds)
     return any(start <= now < start + lasts for start in _starts(window, zone, now, range(-_WEEK - 1, 1)))
 
 
-def _starts(window: OutageWindow, zone: ZoneInfo, now: datetime, days: range) -> list[datetime]:
+def _starts(window: RollWindow, zone: ZoneInfo, now: datetime, days: range) -> list[datetime]:
     """When it begins on the days from today, in the zone of `now`."""
     today = now.astimezone(zone).date()
     at = time.fromisoformat(window.start)
@@ -301,6 +313,13 @@ GATES: Final = (
         "rolls before",
         lambda due: rolls_stopped(due.case.memory, due.profile_name),
         URGENT | ORDERED | LEAVING,
+    ),
+    Gate(
+        "windows of the policy",
+        lambda due: refuse_outside_windows(
+            due.case.spec.update_policy.windows, due.verdict.decision, due.case.now
+        ),
+        ORDERED | LEAVING,
     ),
     Gate("this moment", _moment, LEAVING),
     Gate("capacity during the roll", _capacity, LEAVING),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, Rule, TimeZone
+from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, TimeZone
 from breakeven_operator.resources.figures import row
 
 
@@ -27,13 +27,6 @@ class DrainRequirement(StrEnum):
     ACCEPT_LOSS = "AcceptLoss"
 
 
-class AllowOutage(StrEnum):
-    """When a roll may leave too few pods for the load, or none."""
-
-    NEVER = "Never"
-    WINDOW = "Window"
-
-
 class Weekday(StrEnum):
     """A day of the week, as cron and systemd write it."""
 
@@ -46,8 +39,8 @@ class Weekday(StrEnum):
     SUN = "Sun"
 
 
-class OutageWindow(Model):
-    """A time of the week at which an outage is accepted."""
+class RollWindow(Model):
+    """A time of the week at which an ordinary roll may begin."""
 
     days: tuple[Weekday, ...] = row(
         "Days on which it begins: Mon to Sun. Without any: every day.",
@@ -67,20 +60,15 @@ class OutageWindow(Model):
         description="How long it lasts. A roll that began within it may end after it.",
     )
     time_zone: TimeZone = row("IANA time zone of days and start, such as Europe/Berlin.", default="UTC")
+    allow_outage: bool = row(
+        "Whether a roll that begins within it may leave too few pods for the load, or none: a target with one replica "
+        "and no spare GPU (strategy Recreate, or maxSurge 0) is rolled no other way.",
+        default=False,
+    )
 
 
 class UpdatePolicy(Model):
     """When the arm may change, and how sure the operator must be."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.allowOutage) || self.allowOutage != 'Window' || (has(self.outageWindows) && self.outageWindows.size() > 0)",
-            "allowOutage Window has no window",
-            "at least one item in outageWindows",
-            lambda policy: policy.allow_outage is not AllowOutage.WINDOW or bool(policy.outage_windows),
-            ".allowOutage",
-        ),
-    )
 
     mode: Mode = row(
         "Disabled: decide nothing, measure only when asked. Recommend: decide and report, change nothing. "
@@ -148,13 +136,13 @@ class UpdatePolicy(Model):
         "terminationGracePeriodSeconds). AcceptLoss: roll anyway; requests in flight are cut off.",
         default=DrainRequirement.REQUIRED,
     )
-    allow_outage: AllowOutage = row(
-        "Never: no roll that leaves too few pods for the load, or none. Window: such a roll may begin within one of "
-        "outageWindows; a target with one replica and no spare GPU (strategy Recreate, or maxSurge 0) is rolled no other way.",
-        default=AllowOutage.NEVER,
-    )
-    outage_windows: tuple[OutageWindow, ...] = row(
-        "When allowOutage Window allows an outage.", default=(), extra=ATOMIC, max_length=16
+    windows: tuple[RollWindow, ...] = row(
+        "When an ordinary roll may begin. Without any: at any time, and never with an outage. A roll that protects users "
+        "waits for no window: an arm is left for a queue, a crash, failed requests, wrong answers, a missed objective, or a break-even that was "
+        "passed by 5 percent or for an hour. Nor does a pinned arm wait.",
+        default=(),
+        extra=ATOMIC,
+        max_length=16,
     )
     roll_deadline_seconds: int | None = row(
         "When a roll that has not finished is undone. Without it: from measured start-up times, replicas "

@@ -15,6 +15,7 @@ ALL = [
     "answers of the arm",
     "the target",
     "rolls before",
+    "windows of the policy",
     "this moment",
     "capacity during the roll",
     "other services",
@@ -29,8 +30,8 @@ OF_THE_PROFILE = set(ALL[1:4])
         (Reason.GAIN_ABOVE_THRESHOLD, set()),
         (Reason.ENTERED_SATURATION, {"rolls before"}),
         (Reason.SLO_VIOLATED, {"rolls before"}),
-        (ClusterReason.PINNED, {*OF_THE_PROFILE, "rolls before"}),
-        (ClusterReason.ARM_CRASHES, {*OF_THE_PROFILE, "rolls before", "this moment", "capacity during the roll"}),
+        (ClusterReason.PINNED, {*OF_THE_PROFILE, "rolls before", "windows of the policy"}),
+        (ClusterReason.ARM_CRASHES, {*ALL[1:4], *ALL[5:9]}),
     ],
 )  # fmt: skip
 def test_a_change_is_asked_at_the_gates_of_its_reason_in_one_order(reason, passed):

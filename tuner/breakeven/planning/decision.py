@@ -34,6 +34,10 @@ from breakeven.reasons import Reason
 
 _FALLEN = 0.85
 """Live acceptance on chat scatters by 5 to 11 % between samples of thousands of drafts; less is no collapse."""
+_MUCH = 0.05
+"""Share of the request time that no speculation saves from which a break-even is passed by much."""
+_LONG_S = 3600.0
+"""Time for which no speculation must have been the better arm until a break-even is passed for long."""
 _GRID = 64
 _KNOWN_SHARE = 0.9
 """Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
@@ -103,6 +107,18 @@ class Decision:
         return considered if considered != NO_SPECULATION else None
 
     @cached_property
+    def protects(self) -> bool:
+        """Whether the switch protects users: measurements ask for it, or the break-even is passed by much or for long.
+
+        Such a switch waits for no window and no change of the service.
+        """
+        if self.action is not Action.SWITCH:
+            return False
+        if self.reason in {Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED}:
+            return True
+        return self.arm == NO_SPECULATION and _passed(self.considered, self.memory)
+
+    @cached_property
     def figures(self) -> ArmEvaluation | None:
         """The running arm at the load."""
         return self.of(self.running)
@@ -122,6 +138,13 @@ class Decision:
     def of(self, arm: Arm | None) -> ArmEvaluation | None:
         """An arm's figures at the load; None if nothing was asked."""
         return None if self.load.idle else self.evaluations.of(arm)
+
+
+def _passed(none: ArmSaving | None, memory: DecisionMemory) -> bool:
+    """Whether a break-even is passed by much or for long, by what no speculation saves and since when it has been wanted."""
+    since_s, now_s = memory.candidate_since_s, memory.decided_s
+    lasts_s = 0.0 if since_s is None or now_s is None else now_s - since_s
+    return lasts_s >= _LONG_S or (none is not None and none.share >= _MUCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +266,7 @@ class _Asked:
         if wanted in {advised or running, NO_SPECULATION}:
             return self._now(wanted, after)
         # Of the arm that is advised no time counts for another one.
-        awaited = self.now.memory.candidate != (advised or NO_SPECULATION)
+        awaited = self.now.memory.candidate not in {advised, NO_SPECULATION}
         since_s = self.now.memory.candidate_since_s if awaited else None
         # A clock that was set back must not hold for ever.
         since_s = now_s if since_s is None else min(since_s, now_s)
@@ -270,11 +293,23 @@ class _Asked:
 
     def _now(self, wanted: Arm, after: DecisionMemory) -> Decision:
         """The decision that nothing holds back."""
-        kept = replace(after, candidate=None, candidate_since_s=None)
         if wanted == self.now.memory.running:
+            kept = replace(after, candidate=None, candidate_since_s=None)
             return self._said(Action.STAY, wanted, self._why_stay(), kept)
-        kept = replace(kept, running=wanted, last_switch_s=self.now.now_s)
+        kept = replace(after, running=wanted, last_switch_s=self.now.now_s)
+        if wanted == NO_SPECULATION:
+            # A switch that somebody holds back is asked for again, and it counts for how long.
+            kept = replace(kept, candidate=wanted, candidate_since_s=self._left_since_s())
+        else:
+            kept = replace(kept, candidate=None, candidate_since_s=None)
         return self._said(Action.SWITCH, wanted, self._why_switch(wanted), kept)
+
+    def _left_since_s(self) -> float:
+        """Time since which no speculation has been wanted (s); a clock that was set back must not hold for ever."""
+        known, now_s = self.now.memory, self.now.now_s
+        if known.candidate != NO_SPECULATION or known.candidate_since_s is None:
+            return now_s
+        return min(known.candidate_since_s, now_s)
 
     def _wanted(self) -> Arm:
         """The arm that needs fewest replicas, if they follow the load; else the arm that saves most."""
