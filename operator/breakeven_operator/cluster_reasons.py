@@ -518,6 +518,7 @@ QUIET: Final = frozenset(
         ClusterReason.ROLLING,
         ClusterReason.RESUMED,
         ClusterReason.ROLL_WAITS,
+        ClusterReason.OUTSIDE_WINDOWS,
     }
 )
 """Reasons to hold, or for a condition to be False, that a person need not look at."""

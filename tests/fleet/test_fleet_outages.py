@@ -78,3 +78,22 @@ async def test_a_break_even_passed_by_much_waits_for_no_window() -> None:
     world.load(12.0)
     await world.until(lambda: world.value == "null", cycles=30)
     assert world.clock.now().strftime("%H:%M") >= "12:35", "the window is over"
+
+
+async def test_an_arm_that_follows_changes_is_left_beyond_the_break_even_and_entered_again_by_a_new_profile() -> (
+    None
+):
+    world = fleet(follow="Changes")
+    await world.until(lambda: world.value == VALUE)
+    await world.until(lambda: world.phase is None)
+    world.load(12.0)
+    await world.until(lambda: world.value == "null", cycles=30)
+    await world.until(lambda: world.phase is None)
+    world.load(3.0)
+    await world.until(lambda: world.reason == "FollowsChanges", cycles=60)
+    assert "it is chosen again by the next profile" in world.decision["message"]
+    for _ in range(60):
+        await world.cycle()
+    assert (world.value, len(world.rolls)) == ("null", 2)
+    world.calibrate(name="chat-p2")
+    await world.until(lambda: world.value == VALUE)

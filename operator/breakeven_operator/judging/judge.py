@@ -22,6 +22,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.observing.questions import load_of, policy_of, seen_of
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.targetstatus import HistoryResult
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.rolls.barred_arms import why_leave
 from breakeven_operator.step import RolloutStep
@@ -160,6 +161,7 @@ def _remembered(
     return DecisionMemory(
         running=running,
         last_switch_s=_epoch(memory.last_switch_time),
+        chosen=_chosen(case),
         candidate=candidate,
         candidate_since_s=_epoch(memory.candidate_since_time) if candidate is not None else None,
         advised=advised,
@@ -174,6 +176,13 @@ def _remembered(
             _epoch(memory.queued_time),
         ),
     )
+
+
+def _chosen(case: Case) -> bool:
+    """Whether a roll was begun since the profile in force was made, and not undone."""
+    entry, rolled, history = case.calibrated.entry, case.memory.last_switch_time, case.service.status.history
+    undone = bool(history) and history[0].result is HistoryResult.UNDONE
+    return entry is not None and rolled is not None and rolled >= entry.created and not undone
 
 
 def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> LargestRate:

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import Field
 
+from breakeven.planning.objective import Follow
 from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, TimeZone
 from breakeven_operator.resources.figures import row
 
@@ -74,6 +75,12 @@ class UpdatePolicy(Model):
         "Disabled: decide nothing, measure only when asked. Recommend: decide and report, change nothing. "
         "RollingUpdate: also roll the target to the best arm (needs the opt-in lines in the target's manifest).",
         default=Mode.RECOMMEND,
+    )
+    follow: Follow = row(
+        "Load: the arm follows the load across its break-even. Changes: one roll for each profile, that is for a new model, image, "
+        "drafter or GPU, or for a calibration after a drift, and otherwise an arm is only left. Either way it is left for a break-even that was passed by 5 "
+        "percent or for an hour, a queue, a crash, failed requests, wrong answers and a missed objective.",
+        default=Follow.LOAD,
     )
     pinned_arm: ArmName | None = row(
         "Run this arm whatever the figures show: none, or <method name>/<draft length>, <method name>/schedule or <method name>/adaptive of a candidate. "

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,10 +24,17 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory, LargestRate, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
-from breakeven.planning.expected_saving import ArmSaving, FittedLaw, SavingDecision, Stakes, decide_by_saving
+from breakeven.planning.expected_saving import (
+    ArmSaving,
+    FittedLaw,
+    SavingDecision,
+    Stakes,
+    decide_by_saving,
+    in_flight,
+)
 from breakeven.planning.forecast import Forecast, PastRates, forecast
 from breakeven.planning.learned_laws import INDEPENDENT_S
-from breakeven.planning.objective import Policy, tail_factor
+from breakeven.planning.objective import Follow, Policy, tail_factor
 from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
 from breakeven.planning.surprise import LASTS_S
 from breakeven.profile import Comparison, Profile
@@ -38,6 +46,9 @@ _MUCH = 0.05
 """Share of the request time that no speculation saves from which a break-even is passed by much."""
 _LONG_S = 3600.0
 """Time for which no speculation must have been the better arm until a break-even is passed for long."""
+_HOUR_S = 3600.0
+_LEAST_HOURS = 24
+"""Hours of a past below which it says nothing about what an arm should follow."""
 _GRID = 64
 _KNOWN_SHARE = 0.9
 """Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
@@ -53,6 +64,22 @@ class Action(StrEnum):
     SWITCH = "Switch"
     HOLD = "Hold"
     """Nothing is changed: there is nothing to decide on, or a limit forbids it for some time."""
+
+
+class FollowedPast(NamedTuple):
+    """What a past would have been worth to a policy that follows changes, and at most to a policy that follows the load.
+
+    Attributes:
+        arm: the best single arm of all its hours.
+        one, each: share of the request time without speculation that this arm, or the best arm of each hour, would have saved.
+        changes: how often the best arm of an hour was another one than in the hour before.
+    """
+
+    days: float
+    arm: Arm
+    one: float
+    each: float
+    changes: int
 
 
 @dataclass(frozen=True)
@@ -72,6 +99,7 @@ class Decision:
         evaluations: figures of every arm at the load; empty if there were laws alone.
         confidence: of every bound in them, two-sided.
         speedup: of the running arm at the load, by the profile and what live latency has shown; None if it has none.
+        followed: the past by what an arm follows; None if less than a day is known.
     """
 
     action: Action
@@ -91,6 +119,7 @@ class Decision:
     evaluations: Evaluations = field(default=Evaluations((), {}), compare=False)
     confidence: float = 0.9
     speedup: Estimate | None = None
+    followed: FollowedPast | None = None
 
     @cached_property
     def alternative(self) -> ArmSaving | None:
@@ -249,6 +278,31 @@ def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
     return min(max(since_s, 0.0), INDEPENDENT_S)
 
 
+def followed_past(laws: Sequence[FittedLaw], past: PastRates) -> FollowedPast | None:
+    """The past by its hours and the laws, rolls free; None if less than a day is known.
+
+    Hindsight stands in for the decision of each hour, which makes the figure of the load an upper bound.
+    """
+    hours = np.floor(np.asarray(past.end_s, dtype=float) / _HOUR_S)
+    known, places = np.unique(hours, return_inverse=True)
+    arms = [law.prior.arm for law in laws]
+    if len(known) < _LEAST_HOURS or NO_SPECULATION not in arms:
+        return None
+    rates = np.bincount(places, weights=past.rps) / np.bincount(places)
+    held = in_flight([law.table for law in laws], rates, np.ones((1, len(laws), 2)))[:, 0]
+    whole, none = held.sum(axis=1), float(held[arms.index(NO_SPECULATION)].sum())
+    if not none > 0.0:
+        return None
+    best, choices = int(whole.argmin()), held.argmin(axis=0)
+    return FollowedPast(
+        len(known) / 24.0,
+        arms[best],
+        1.0 - float(whole[best]) / none,
+        1.0 - float(held.min(axis=0).sum()) / none,
+        int((choices[1:] != choices[:-1]).sum()),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A situation with the rule's answer, before the limits and the reason word."""
@@ -259,23 +313,26 @@ class _Asked:
 
     def answer(self, after: DecisionMemory) -> Decision:
         """The decision: the rule's answer within the limits."""
-        now_s = self.now.now_s
         running, wanted, advised = self.now.memory.running, self._wanted(), self.now.memory.advised
         if wanted == running and self.now.load.idle:
             return self.now.held(Reason.NO_LOAD, after)
+        if self._follows_changes and wanted != running:
+            return self._exit(wanted, after)
         if wanted in {advised or running, NO_SPECULATION}:
             return self._now(wanted, after)
+        return self._entry(wanted, after)
+
+    def _entry(self, wanted: Arm, after: DecisionMemory) -> Decision:
+        """The decision about a speculative arm that is worth entering."""
+        now_s = self.now.now_s
+        running, advised = self.now.memory.running, self.now.memory.advised
         # Of the arm that is advised no time counts for another one.
         awaited = self.now.memory.candidate not in {advised, NO_SPECULATION}
         since_s = self.now.memory.candidate_since_s if awaited else None
         # A clock that was set back must not hold for ever.
         since_s = now_s if since_s is None else min(since_s, now_s)
-        last_s = self.now.memory.last_switch_s
-        rolled_s = -math.inf if last_s is None else min(last_s, now_s)
-        # No arm is entered within a day of a roll if requests have had to wait within a day.
-        day_s, stood_s = self.now.policy.day_s, after.backlog.stood_s
-        rested_s = rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
-        cooled_s = max(rolled_s + self.now.policy.cooldown_s, rested_s)
+        rested_s = self._rested_s(after)
+        cooled_s = max(self._rolled_s + self.now.policy.cooldown_s, rested_s)
         dwelt_s = since_s + self.now.policy.dwell_s
         due_s = dwelt_s if wanted == running else max(cooled_s, dwelt_s)
         waiting = replace(after, candidate=wanted, candidate_since_s=since_s)
@@ -291,12 +348,40 @@ class _Asked:
         reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
         return self._said(Action.HOLD, wanted, reason, waiting, due_s)
 
+    @property
+    def _follows_changes(self) -> bool:
+        return self.now.policy.follow is Follow.CHANGES and self.now.memory.chosen
+
+    @property
+    def _rolled_s(self) -> float:
+        last_s = self.now.memory.last_switch_s
+        return -math.inf if last_s is None else min(last_s, self.now.now_s)
+
+    def _rested_s(self, after: DecisionMemory) -> float:
+        """Time (s) until which no arm is entered, because requests have had to wait within a day of now and of a roll."""
+        now_s, day_s, stood_s = self.now.now_s, self.now.policy.day_s, after.backlog.stood_s
+        return self._rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
+
+    def _exit(self, wanted: Arm, after: DecisionMemory) -> Decision:
+        """The decision about an arm that was chosen for the service as it is: it is left by an exit that protects, or kept."""
+        if wanted != NO_SPECULATION and self._presses(wanted, rested=self.now.now_s >= self._rested_s(after)):
+            return self._now(wanted, after)
+        none = next((one for one in self.found.options if one.arm == NO_SPECULATION), None)
+        candidate, since_s = wanted, self._left_since_s()
+        if none is not None and (wanted == NO_SPECULATION or none.surely_net > 0.0):
+            left = self._now(NO_SPECULATION, after)
+            if left.protects:
+                return left
+            candidate = NO_SPECULATION
+        waiting = replace(after, candidate=candidate, candidate_since_s=since_s)
+        return self._said(Action.HOLD, candidate, Reason.FOLLOWS_CHANGES, waiting)
+
     def _now(self, wanted: Arm, after: DecisionMemory) -> Decision:
         """The decision that nothing holds back."""
         if wanted == self.now.memory.running:
             kept = replace(after, candidate=None, candidate_since_s=None)
             return self._said(Action.STAY, wanted, self._why_stay(), kept)
-        kept = replace(after, running=wanted, last_switch_s=self.now.now_s)
+        kept = replace(after, running=wanted, last_switch_s=self.now.now_s, chosen=True)
         if wanted == NO_SPECULATION:
             # A switch that somebody holds back is asked for again, and it counts for how long.
             kept = replace(kept, candidate=wanted, candidate_since_s=self._left_since_s())
