@@ -29,6 +29,7 @@ from breakeven.serving.growths import (
     EngineLimits,
     Growths,
 )
+from breakeven_operator.actions import WriteProposal
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Manifest, MeanLengths
@@ -415,6 +416,7 @@ class ServiceObservation:
         status_refresh_s: how often figures of a status are renewed.
         may_roll: whether the fleet's number of rolls at a time allows another one.
         gpu_price_per_hour: price of a GPU; a status says no money without one.
+        takes_proposals: whether an admission policy puts arms into owners' rollouts.
     """
 
     workload: Workload | None
@@ -437,6 +439,7 @@ class ServiceObservation:
     status_refresh_s: float = 60.0
     may_roll: bool = True
     gpu_price_per_hour: float | None = None
+    takes_proposals: bool = False
 
 
 @dataclass(frozen=True)
@@ -523,6 +526,7 @@ class CycleFacts:
         step: state of a change of arm after this cycle.
         cannot_roll: why the target is not rolled, at any time; None if it may be.
         case: None if the target cannot be looked at.
+        proposal: what the next rollout is to take, if that changes.
         failures: writes for it that failed, and have not succeeded since.
     """
 
@@ -535,6 +539,7 @@ class CycleFacts:
     now: datetime
     timing: Timing
     case: Case | None = None
+    proposal: WriteProposal | None = None
     failures: tuple[RefusedWrite, ...] = ()
 
     @cached_property

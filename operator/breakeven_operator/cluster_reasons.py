@@ -449,6 +449,16 @@ class ClusterReason(StrEnum):
         "An ordinary roll is due and updatePolicy.windows does not allow it now. A roll that protects users would not wait.",
         "Nothing to do: the message has the next window.",
     )
+    AWAITS_ROLLOUT = (
+        "AwaitsRollout",
+        "Another arm should run. It is written beside the target's pod template, and the owner's next rollout takes it; nothing restarts for it.",
+        "Roll the target when it suits you, such as by kubectl rollout restart.",
+    )
+    NEXT_ROLLOUT_MISSING = (
+        "NextRolloutMissing",
+        "updatePolicy.mode is NextRollout, and nothing puts the arm into the owner's rollouts.",
+        "Upgrade to Kubernetes 1.36 and then the chart, with admissionPolicy.enabled; or choose another mode.",
+    )
     ROLL_WAITS = (
         "RollWaits",
         "A roll is due and waits for another one or for the replicas to stand still: as many other services as are allowed are being rolled, somebody else rolls the target, or an autoscaler changes its replicas. The message says which.",
@@ -519,6 +529,7 @@ QUIET: Final = frozenset(
         ClusterReason.RESUMED,
         ClusterReason.ROLL_WAITS,
         ClusterReason.OUTSIDE_WINDOWS,
+        ClusterReason.AWAITS_ROLLOUT,
     }
 )
 """Reasons to hold, or for a condition to be False, that a person need not look at."""

@@ -151,6 +151,7 @@ class ServiceDecisions:
             status_refresh_s=self._settings.status_refresh_s,
             may_roll=may_roll,
             gpu_price_per_hour=self._settings.gpu_price_per_hour,
+            takes_proposals=self._settings.next_rollout == "true",
         )
 
     def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:

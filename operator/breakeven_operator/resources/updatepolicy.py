@@ -18,7 +18,13 @@ class Mode(StrEnum):
     # Not `Off`: YAML reads that word unquoted as false.
     DISABLED = "Disabled"
     RECOMMEND = "Recommend"
+    NEXT_ROLLOUT = "NextRollout"
     ROLLING_UPDATE = "RollingUpdate"
+
+    @property
+    def writes(self) -> bool:
+        """Whether the operator chooses the arm of the target's pods."""
+        return self in {Mode.NEXT_ROLLOUT, Mode.ROLLING_UPDATE}
 
 
 class DrainRequirement(StrEnum):
@@ -73,7 +79,8 @@ class UpdatePolicy(Model):
 
     mode: Mode = row(
         "Disabled: decide nothing, measure only when asked. Recommend: decide and report, change nothing. "
-        "RollingUpdate: also roll the target to the best arm (needs the opt-in lines in the target's manifest).",
+        "NextRollout: the owner's own next rollout takes the best arm, and nothing restarts for it. RollingUpdate: also roll the "
+        "target to the best arm. Both need the opt-in lines in the target's manifest.",
         default=Mode.RECOMMEND,
     )
     follow: Follow = row(
