@@ -255,6 +255,14 @@ class LaterReading:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardReading:
+    """Values of guards by their expressions, without expressions that gave no value; `error` is why nothing was asked."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyReading:
     """Requests by figure (e2e, ttft, tpot) and upper edge (s), by owner; or the line why Prometheus gave no usable answer."""
 
@@ -430,6 +438,7 @@ class ServiceObservation:
     roll: RollAnswer | None = None
     later: LaterReading | None = None
     arrivals: RollReading | None = None
+    guards: GuardReading | None = None
     first: FirstAnswer | None = None
     claims: Sequence[Manifest] = ()
     written: Mapping[str, Any] = field(default_factory=dict)
@@ -447,7 +456,7 @@ class Case:
     """A service whose target can be looked at, with the schedules that were measured for it.
 
     The target's template asks for the `running` arm. `need` is None before it was worked out, `objectives` if there are none, and
-    `first`, the past's answer, if there is a profile.
+    `first`, the past's answer, if there is a profile. `breach` is the user's guard that is exceeded; None if none is known to be.
     """
 
     service: SpeculativeService
@@ -459,6 +468,7 @@ class Case:
     objectives: Objectives | None = None
     need: FleetNeed | None = None
     first: FirstAnswer | None = None
+    breach: Refusal | None = None
 
     @cached_property
     def spec(self) -> SpeculativeServiceSpec:

@@ -449,6 +449,11 @@ class ClusterReason(StrEnum):
         "An ordinary roll is due and updatePolicy.windows does not allow it now. A roll that protects users would not wait.",
         "Nothing to do: the message has the next window.",
     )
+    GUARD_EXCEEDED = (
+        "GuardExceeded",
+        "The value of a guard in updatePolicy.guards is above its max; the message begins with the guard's name.",
+        "Look at the guard's expression in Prometheus. Once it is good, give breakeven.dev/resume a new value to let the arm be entered again.",
+    )
     AWAITS_ROLLOUT = (
         "AwaitsRollout",
         "Another arm should run. It is written beside the target's pod template, and the owner's next rollout takes it; nothing restarts for it.",

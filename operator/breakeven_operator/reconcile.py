@@ -44,7 +44,7 @@ from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import HistoryResult, RolloutPhase
 from breakeven_operator.rolls.annotation_owner import note_writers
-from breakeven_operator.rolls.barred_arms import BARRING, barred, still_barred
+from breakeven_operator.rolls.barred_arms import BARRING, barred, exceeded, still_barred
 from breakeven_operator.rolls.roll_evidence import RollEvidence, so_far
 from breakeven_operator.rolls.rollout import ArmChange, begin, watch
 from breakeven_operator.rolls.under_way import go_on
@@ -150,7 +150,10 @@ def read_case(
     # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
     latencies, failures = observation.roll if observation.roll is not None else (None, None)
     window_s = spec.metrics_source.window_seconds
-    evidence = RollEvidence(latencies, workload, model_name, state.entry, live.conditions, window_s, failures)
+    breach = exceeded(spec.update_policy.guards, observation.guards)
+    evidence = RollEvidence(
+        latencies, workload, model_name, state.entry, live.conditions, window_s, failures, breach
+    )
     measured_latencies = latencies_of(observation.latencies, watched, live)
     objectives = measured(spec.slo, measured_latencies, service.status.objectives, window_s, now)
     state = with_carried(state, running.arm, live)
@@ -163,6 +166,7 @@ def read_case(
         can,
         objectives,
         first=observation.first if state.entry is None else None,
+        breach=breach,
     )
     return case, evidence
 

@@ -312,8 +312,15 @@ GATES: Final = (
         of_restarts=False,
     ),
     Gate(
+        "guards of the user",
+        lambda due: None if due.wanted == NO_SPECULATION else due.case.breach,
+        ORDERED | LEAVING,
+        of_advice=True,
+        of_restarts=False,
+    ),
+    Gate(
         "answers of the arm",
-        lambda due: refuse_answers(due.case.spec.calibration.answers.check, due.case.profile, due.wanted),
+        lambda due: refuse_answers(due.case.spec.answer_check, due.case.profile, due.wanted),
         ORDERED | LEAVING,
         of_advice=True,
         of_restarts=False,

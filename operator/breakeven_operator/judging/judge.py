@@ -24,9 +24,10 @@ from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.targetstatus import HistoryResult
 from breakeven_operator.resources.updatepolicy import Mode
-from breakeven_operator.rolls.barred_arms import why_leave
+from breakeven_operator.rolls.barred_arms import why_leave, wrong_answers
 from breakeven_operator.step import RolloutStep
 from breakeven_operator.workloads.running_arm import RunningArm
+from breakeven_operator.workloads.target import Refusal
 
 
 def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tuple[Verdict, MemoryStatus]:
@@ -41,7 +42,7 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
         leads_to = case.spec.candidates.named(step.leads_to or "") or arm
         return Verdict(HOLD, leads_to, step.reason, step.message), memory
     order = ordered(case, arm)
-    leave = why_leave(case.context, running, observation.later, observation.profiles)
+    leave = _leave(case, arm, observation)
     if leave is not None and order is None:
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), memory
     decision, basis, doubt = None, Basis.MEASURED, None
@@ -62,6 +63,14 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
     if order is None and decision is not None and basis is Basis.FORMER:
         said = _by_former(said, decision, arm)
     return replace(said, decision=decision, basis=basis), memory
+
+
+def _leave(case: Case, arm: Arm, observation: ServiceObservation) -> Refusal | None:
+    """Why the arm in place is left at once; None if nothing shows that it should be."""
+    found = why_leave(case.context, case.running, observation.later, observation.profiles, case.breach)
+    if found is not None or arm.k == 0 or case.running.source != "Annotation":
+        return found
+    return wrong_answers(case.spec.answer_check, case.profile, arm)
 
 
 def _said(case: Case, arm: Arm, decision: Decision | None, doubt: str | None) -> Verdict:

@@ -17,6 +17,7 @@ from breakeven_operator.case import FleetReading, ServiceObservation
 from breakeven_operator.cluster.prometheus_questions import (
     ARRIVALS,
     FLEET,
+    GUARDS,
     LATENCIES,
     LATER,
     PASTS,
@@ -135,6 +136,7 @@ class ServiceDecisions:
             roll=world.answer(ROLLS, watch),
             later=world.answer(LATER, watch),
             arrivals=world.answer(ARRIVALS, watch),
+            guards=world.answer(GUARDS, watch),
             first=world.firsts.get(service.metadata.uid),
             past=world.answer(PASTS, self._queries.past_of(service)),
             latencies=world.answer(LATENCIES, watch),

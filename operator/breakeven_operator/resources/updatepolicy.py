@@ -8,7 +8,15 @@ from typing import Final
 from pydantic import Field
 
 from breakeven.planning.objective import Follow
-from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, TimeZone
+from breakeven_operator.resources.base import (
+    ATOMIC,
+    LIST_SET,
+    ArmName,
+    Model,
+    RequiredNumber,
+    TimeZone,
+    list_map,
+)
 from breakeven_operator.resources.figures import row
 
 
@@ -72,6 +80,22 @@ class RollWindow(Model):
         "and no spare GPU (strategy Recreate, or maxSurge 0) is rolled no other way.",
         default=False,
     )
+
+
+class Guard(Model):
+    """A user's own bound on what a roll to a speculative arm may do."""
+
+    name: str = Field(
+        pattern=r"^[A-Z][A-Za-z0-9]{1,39}$",
+        max_length=40,
+        description="Its name in CamelCase, such as ErrorRate: the reason of a roll that it undoes.",
+    )
+    query: str = Field(
+        min_length=1,
+        max_length=2048,
+        description="PromQL with one value, asked of metricsSource.prometheus.address. Without a value it says nothing.",
+    )
+    max: RequiredNumber = Field(description="Its highest value that is good.")
 
 
 class UpdatePolicy(Model):
@@ -157,6 +181,13 @@ class UpdatePolicy(Model):
         default=(),
         extra=ATOMIC,
         max_length=16,
+    )
+    guards: tuple[Guard, ...] = row(
+        "Bounds of your own: while one is exceeded no speculative arm is entered, a roll to one is undone, and such an arm is left "
+        "for a day after its roll.",
+        default=(),
+        extra=list_map("name"),
+        max_length=3,
     )
     roll_deadline_seconds: int | None = row(
         "When a roll that has not finished is undone. Without it: from measured start-up times, replicas "

@@ -12,6 +12,7 @@ ALL = [
     "a person's order",
     "suspicion of the profile",
     "failures of the arm",
+    "guards of the user",
     "answers of the arm",
     "the target",
     "rolls before",
@@ -21,7 +22,7 @@ ALL = [
     "other services",
     "the API server",
 ]
-OF_THE_PROFILE = set(ALL[1:4])
+OF_THE_PROFILE = set(ALL[1:5])
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ OF_THE_PROFILE = set(ALL[1:4])
         (Reason.ENTERED_SATURATION, {"rolls before"}),
         (Reason.SLO_VIOLATED, {"rolls before"}),
         (ClusterReason.PINNED, {*OF_THE_PROFILE, "rolls before", "windows of the policy"}),
-        (ClusterReason.ARM_CRASHES, {*ALL[1:4], *ALL[5:9]}),
+        (ClusterReason.ARM_CRASHES, {*ALL[1:5], *ALL[6:10]}),
     ],
 )  # fmt: skip
 def test_a_change_is_asked_at_the_gates_of_its_reason_in_one_order(reason, passed):
