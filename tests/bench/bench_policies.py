@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from bench.generated_loads import Kind, generated
-from bench.overload_loads import CHOSEN, OTHERS, overloaded
+from bench.overload_loads import CHOSEN, OTHERS, WINDOW_S, overloaded
 from bench.policy_worlds import FLEETS, START_UP_S, TOKENS, profile_of
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.objective import Policy
@@ -93,6 +93,7 @@ def scores(asked: Asked, day_risk: float | None) -> list[Score]:
         REPLICAS,
         policy,
         compared=tuple(DECIDED),
+        stepped_s=WINDOW_S,
     )
     static = min(
         _spent(study.outcome(static_name(arm)), study).sum() for arm in (NO_SPECULATION, *candidates)
@@ -158,13 +159,15 @@ def main() -> int:
     )
     say(f"  {'':58}{'vs none':>16}{'vs best static':>16}{'vs oracle':>16}   worst day, lost  rolls a day")
     with ProcessPoolExecutor(given.workers) as workers:
-        found = [one for some in workers.map(partial(scores, day_risk=given.day_risk), asked) for one in some]
+        found = []
+        for some in workers.map(partial(scores, day_risk=given.day_risk), asked):
+            found += some
+            for one in some if given.every else ():
+                say(line_of(f"    {one.asked.title}, {one.asked.fleet}: {one.policy}", [one]))
     for group in dict.fromkeys(one.group for one in asked):
         for name in DECIDED:
             mine = [one for one in found if (one.asked.group, one.policy) == (group, name)]
             say(line_of(f"{group}: {name}", mine))
-            for one in mine if given.every else ():
-                say(line_of(f"    {one.asked.title}, {one.asked.fleet}", [one]))
     default = [day for one in found if one.policy == next(iter(DECIDED)) for day in one.days]
     return int(min(default) < _LOSS)
 

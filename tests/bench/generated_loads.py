@@ -16,13 +16,13 @@ from breakeven_sim.replay.traces import RateTrace
 
 _Floats = NDArray[np.float64]
 
-WINDOW_S = 150.0
-DAYS = 5.0
+WINDOW_S = 300.0
+DAYS = 3.0
 _DAY_S = 86400.0
 
 
 class Kind(StrEnum):
-    """The shape of a load over five days."""
+    """The shape of a load over three days."""
 
     WEEK = "week and weekend"
     GROWTH = "growth"

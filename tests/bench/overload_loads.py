@@ -1,4 +1,4 @@
-"""Loads near a fleet's capacity, and beyond it: six days each, at given shares of capacity without speculation.
+"""Loads near a fleet's capacity, and beyond it: five days each, at given shares of capacity without speculation.
 
 `generated_loads.py` has a peak that is 60 to 95 % of capacity. These meet capacity itself: for an hour, after an outage,
 at the end of a ramp.
@@ -16,8 +16,8 @@ from breakeven_sim.replay.traces import RateTrace
 
 _Floats = NDArray[np.float64]
 
-WINDOW_S = 150.0
-DAYS = 6
+WINDOW_S = 300.0
+DAYS = 5
 _DAY_S = 86400.0
 _HOUR_S = 3600.0
 
@@ -117,15 +117,15 @@ def _plateau(random: np.random.Generator, start_s: _Floats) -> _Floats:
 
 
 def _outgrown(random: np.random.Generator, start_s: _Floats) -> _Floats:
-    """Growth from a third of capacity to all of it within the six days."""
+    """Growth from a third of capacity to all of it within the five days."""
     return _day(random, start_s, 0.4, 1.0) * np.linspace(0.35, 1.0, len(start_s))
 
 
 def _storms(random: np.random.Generator, start_s: _Floats) -> _Floats:
-    """Twenty minutes far beyond capacity, three times in the six days, without any warning."""
+    """Twenty minutes far beyond capacity, three times in the five days, without any warning."""
     shape = _day(random, start_s, 0.1, 0.4)
-    for begins in random.choice(len(start_s) - 8, 3, replace=False).tolist():
-        shape[begins : begins + 8] = 1.6
+    for begins in random.choice(len(start_s) - 4, 3, replace=False).tolist():
+        shape[begins : begins + 4] = 1.6
     return shape
 
 

@@ -101,6 +101,7 @@ class Study:
         every_s: between two decisions on the event clock (s).
         window_s: that a decision looks back on (s).
         lookback_s: a decision knows the loads of this time before it (s); 0: the present load is expected to last.
+        stepped_s: longest time between two decisions where the trace has rates (s).
         reasons: how often the decision code gave each reason, following what `policy` says.
         left_out: requests that no engine of these arms could hold; they are not replayed.
     """
@@ -117,6 +118,7 @@ class Study:
     every_s: float = 60.0
     window_s: float = 300.0
     lookback_s: float = LOOKBACK_S
+    stepped_s: float = STEPPED_DECISION_S
     compared: Sequence[str] = ()
     scheduled: Sequence[str] = ()
     reasons: dict[str, int] = field(default_factory=dict)
@@ -128,7 +130,7 @@ class Study:
     def __post_init__(self) -> None:
         if isinstance(self.trace, RateTrace):
             # Within a long window the decision code looks more than once.
-            self.trace = self.trace.finer(STEPPED_DECISION_S)
+            self.trace = self.trace.finer(self.stepped_s)
         families = [*(arm.family for arm in self.candidates if arm.scheduled), *self.scheduled]
         static = [arm for arm in self.candidates if not arm.scheduled]
         self.candidates = list(dict.fromkeys([*static, *map(self._schedule, families)]))
