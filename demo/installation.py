@@ -43,7 +43,7 @@ _SHORT_SPEC: Mapping[str, Any] = {
         "pointSeconds": 4,
         "warmupSeconds": 1,
         # The simulated engines are slow: short answers, and not all of those that are asked for alone.
-        "answers": {"maxSecondsPerArm": 20, "outputTokens": 48},
+        "answers": {"check": "Warn", "maxSecondsPerArm": 20, "outputTokens": 48},
         "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
     },
     "metricsSource": {"windowSeconds": 12, "stalenessSeconds": 8, "minRequests": 15},

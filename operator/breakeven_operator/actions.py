@@ -1,6 +1,7 @@
 """The operator's actions, as data: a decision ends in an ActionPlan, which can be printed, compared and tested.
 
-The list of actions is the list of the operator's powers. Only `WriteAnnotation` touches an object of the user.
+The list of actions is the list of the operator's powers. Only `WriteAnnotation` and `WriteProposal` touch an
+object of the user.
 `Create`, `Apply` and `Delete` take only kinds of which the operator owns every object it names. A service that
 it made is a person's to change: `Apply` takes no service.
 """
@@ -29,6 +30,14 @@ class WriteAnnotation:
     value: str | None
     generation: int
     force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteProposal:
+    """Write beside a workload's pod template what its next rollout takes; nothing restarts. None takes the proposal back."""
+
+    target: Ref
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,7 @@ class DoneFit(NamedTuple):
     outcome: FitOutcome
 
 
-Action: TypeAlias = WriteAnnotation | WriteStatus | EmitEvent | Create | Apply | Delete | Fit
+Action: TypeAlias = WriteAnnotation | WriteProposal | WriteStatus | EmitEvent | Create | Apply | Delete | Fit
 
 
 @dataclass(frozen=True, slots=True)

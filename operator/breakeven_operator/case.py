@@ -30,6 +30,7 @@ from breakeven.serving.growths import (
     EngineLimits,
     Growths,
 )
+from breakeven_operator.actions import WriteProposal
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.ports import Manifest, MeanLengths
@@ -255,6 +256,14 @@ class LaterReading:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardReading:
+    """Values of guards by their expressions, without expressions that gave no value; `error` is why nothing was asked."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyReading:
     """Requests by figure (e2e, ttft, tpot, prompt) and upper edge (s, or tokens), by owner; or the line why Prometheus gave no usable answer."""
 
@@ -416,6 +425,7 @@ class ServiceObservation:
         status_refresh_s: how often figures of a status are renewed.
         may_roll: whether the fleet's number of rolls at a time allows another one.
         gpu_price_per_hour: price of a GPU; a status says no money without one.
+        takes_proposals: whether an admission policy puts arms into owners' rollouts.
     """
 
     workload: Workload | None
@@ -430,6 +440,7 @@ class ServiceObservation:
     roll: RollAnswer | None = None
     later: LaterReading | None = None
     arrivals: RollReading | None = None
+    guards: GuardReading | None = None
     first: FirstAnswer | None = None
     claims: Sequence[Manifest] = ()
     written: Mapping[str, Any] = field(default_factory=dict)
@@ -439,6 +450,7 @@ class ServiceObservation:
     status_refresh_s: float = 60.0
     may_roll: bool = True
     gpu_price_per_hour: float | None = None
+    takes_proposals: bool = False
 
 
 @dataclass(frozen=True)
@@ -446,7 +458,8 @@ class Case:
     """A service whose target can be looked at, with the schedules that were measured for it.
 
     The target's template asks for the `running` arm. `need` is None before it was worked out, `objectives` if there are none, and
-    `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted.
+    `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted. `breach` is the
+    user's guard that is exceeded; None if none is known to be.
     """
 
     service: SpeculativeService
@@ -459,6 +472,7 @@ class Case:
     need: FleetNeed | None = None
     first: FirstAnswer | None = None
     prompts: tuple[PromptPart, ...] = ()
+    breach: Refusal | None = None
 
     @cached_property
     def spec(self) -> SpeculativeServiceSpec:
@@ -526,6 +540,7 @@ class CycleFacts:
         step: state of a change of arm after this cycle.
         cannot_roll: why the target is not rolled, at any time; None if it may be.
         case: None if the target cannot be looked at.
+        proposal: what the next rollout is to take, if that changes.
         failures: writes for it that failed, and have not succeeded since.
     """
 
@@ -538,6 +553,7 @@ class CycleFacts:
     now: datetime
     timing: Timing
     case: Case | None = None
+    proposal: WriteProposal | None = None
     failures: tuple[RefusedWrite, ...] = ()
 
     @cached_property

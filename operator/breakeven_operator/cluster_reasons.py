@@ -432,7 +432,7 @@ class ClusterReason(StrEnum):
     INSUFFICIENT_GPU = (
         "InsufficientGPU",
         "A new pod of the roll finds no GPU.",
-        "Free a GPU of the class, or let the target's strategy take a pod away first (maxUnavailable 1, maxSurge 0); a single replica needs updatePolicy.allowOutage for that.",
+        "Free a GPU of the class, or let the target's strategy take a pod away first (maxUnavailable 1, maxSurge 0); a single replica needs a window of updatePolicy.windows with allowOutage for that.",
     )
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",
@@ -441,8 +441,28 @@ class ClusterReason(StrEnum):
     )
     OUTAGE_NOT_ALLOWED = (
         "OutageNotAllowed",
-        "The target's strategy takes every pod away at once, and updatePolicy.allowOutage does not allow that now.",
-        "Roll by surge if a GPU is spare, or set updatePolicy.allowOutage to Window, with outageWindows.",
+        "The target's strategy takes every pod away at once, and no window of updatePolicy.windows allows that now.",
+        "Roll by surge if a GPU is spare, or add a window with allowOutage to updatePolicy.windows.",
+    )
+    OUTSIDE_WINDOWS = (
+        "OutsideWindows",
+        "An ordinary roll is due and updatePolicy.windows does not allow it now. A roll that protects users would not wait.",
+        "Nothing to do: the message has the next window.",
+    )
+    GUARD_EXCEEDED = (
+        "GuardExceeded",
+        "The value of a guard in updatePolicy.guards is above its max; the message begins with the guard's name.",
+        "Look at the guard's expression in Prometheus. Once it is good, give breakeven.dev/resume a new value to let the arm be entered again.",
+    )
+    AWAITS_ROLLOUT = (
+        "AwaitsRollout",
+        "Another arm should run. It is written beside the target's pod template, and the owner's next rollout takes it; nothing restarts for it.",
+        "Roll the target when it suits you, such as by kubectl rollout restart.",
+    )
+    NEXT_ROLLOUT_MISSING = (
+        "NextRolloutMissing",
+        "updatePolicy.mode is NextRollout, and nothing puts the arm into the owner's rollouts.",
+        "Upgrade to Kubernetes 1.36 and then the chart, with admissionPolicy.enabled; or choose another mode.",
     )
     ROLL_WAITS = (
         "RollWaits",
@@ -513,6 +533,8 @@ QUIET: Final = frozenset(
         ClusterReason.ROLLING,
         ClusterReason.RESUMED,
         ClusterReason.ROLL_WAITS,
+        ClusterReason.OUTSIDE_WINDOWS,
+        ClusterReason.AWAITS_ROLLOUT,
     }
 )
 """Reasons to hold, or for a condition to be False, that a person need not look at."""

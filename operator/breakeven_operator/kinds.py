@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 FIELD_MANAGER = "breakeven"
+NEXT_MANAGER = "breakeven-next"
+"""Field manager of proposals: under the manager of the arm's annotation an apply that holds a proposal alone would remove it."""
+NEXT_ANNOTATION = "breakeven.dev/next-rollout"
+"""Of a workload: its model, a space, and the value that an admission policy puts into the pod template at the next rollout."""
 GROUP = "breakeven.dev"
 VERSION = "v1alpha1"
 

@@ -28,7 +28,7 @@ from breakeven_operator.case import (
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import doubt_of, findings_of, rules_of, take_account
-from breakeven_operator.judging.gates import DueRoll, held
+from breakeven_operator.judging.gates import DueRoll, held, proposed, took_proposal
 from breakeven_operator.judging.judge import judge
 from breakeven_operator.judging.scaling import fleet_need
 from breakeven_operator.observing.fleet_query import workload_of
@@ -44,7 +44,7 @@ from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import HistoryResult, RolloutPhase
 from breakeven_operator.rolls.annotation_owner import note_writers
-from breakeven_operator.rolls.barred_arms import BARRING, barred, still_barred
+from breakeven_operator.rolls.barred_arms import BARRING, barred, exceeded, still_barred
 from breakeven_operator.rolls.roll_evidence import RollEvidence, so_far
 from breakeven_operator.rolls.rollout import ArmChange, begin, watch
 from breakeven_operator.rolls.under_way import go_on
@@ -70,7 +70,9 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
         case.spec, case.profile, case.context, case.running, case.live, case.engine_limits.running
     )
     case = replace(case, need=need)
-    cannot_roll = refuse_rolls(case.spec, workload, observation.claims)
+    cannot_roll = refuse_rolls(
+        case.spec, workload, observation.claims, takes_proposals=observation.takes_proposals
+    )
     verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
     case = case.remembering(take_account(case, verdict.decision, settled=case.settled))
@@ -82,9 +84,14 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
         begun = roll_begun(case, step, evidence, verdict)
         waits = of_annotation(observation.failures, now, begun.write)
         refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, observation.may_roll, waits))
+        if refused_by is not None and refused_by.reason is ClusterReason.AWAITS_ROLLOUT:
+            step = replace(step, memory=after_leaving(case, verdict, step.memory))
         step, verdict = (begun, verdict) if refused_by is None else (step, refused_by)
     memory = step.memory.replace(recalibrate=case.calibrated.recalibrate, target_uid=workload.ref.uid)
     memory = note_writers(memory, workload, writing=step.write is not None)
+    if took_proposal(workload):
+        # The API server names as owner whoever rolled, and a later mode RollingUpdate takes over what the policy wrote.
+        memory = memory.replace(force_next=True)
     cycle = CycleFacts(
         service=case.service,
         workload=workload,
@@ -95,6 +102,8 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
         now=now,
         timing=observation.timing,
         case=case,
+        # A write more makes a generation more, and a roll counts them.
+        proposal=proposed(case, verdict, cannot_roll) if step.rollout is None else None,
         failures=still_wanted(observation.failures, step, case.calibrated, now),
     )
     return outcome_of(cycle, observation)
@@ -141,7 +150,10 @@ def read_case(
     # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
     latencies, failures = observation.roll if observation.roll is not None else (None, None)
     window_s = spec.metrics_source.window_seconds
-    evidence = RollEvidence(latencies, workload, model_name, state.entry, live.conditions, window_s, failures)
+    breach = exceeded(spec.update_policy.guards, observation.guards)
+    evidence = RollEvidence(
+        latencies, workload, model_name, state.entry, live.conditions, window_s, failures, breach
+    )
     measured_latencies = latencies_of(observation.latencies, watched, live)
     objectives = measured(spec.slo, measured_latencies, service.status.objectives, window_s, now)
     state = with_carried(state, running.arm, live)
@@ -155,6 +167,7 @@ def read_case(
         objectives,
         first=observation.first if state.entry is None else None,
         prompts=prompts_of(observation.prompts, watched, live) if observation.prompts is not None else (),
+        breach=breach,
     )
     return case, evidence
 
@@ -269,11 +282,17 @@ def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: V
     )
     context = replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence))
     started = begin(context, change)
-    memory = started.memory
-    if isinstance(verdict.reason, ClusterReason) and verdict.reason in BARRING:
-        name = case.calibrated.profile_name
-        memory = barred(memory, running.name, verdict.reason, verdict.message, name, case.now)
+    memory = after_leaving(case, verdict, started.memory)
     return replace(step.then(started), memory=memory, otherwise=step)
+
+
+def after_leaving(case: Case, verdict: Verdict, memory: MemoryStatus) -> MemoryStatus:
+    """The memory with the running arm barred, if that is left because it crashes or fails requests."""
+    running = case.running.arm
+    if running is None or not isinstance(verdict.reason, ClusterReason) or verdict.reason not in BARRING:
+        return memory
+    name = case.calibrated.profile_name
+    return barred(memory, running.name, verdict.reason, verdict.message, name, case.now)
 
 
 def _promised(verdict: Verdict) -> Estimate:

@@ -19,6 +19,7 @@ from breakeven_operator.actions import (
     EmitEvent,
     Fit,
     WriteAnnotation,
+    WriteProposal,
     WriteStatus,
 )
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -165,7 +166,7 @@ def of_creation(failures: Iterable[RefusedWrite], resource: Resource, now: datet
 def asked(action: Action) -> str:
     """The write as the end of `refuses to`."""
     match action:
-        case WriteAnnotation(ref):
+        case WriteAnnotation(ref) | WriteProposal(ref):
             return f"patch {ref}"
         case WriteStatus(ref):
             return f"patch the status of {ref}"
@@ -188,8 +189,8 @@ def _place(action: Action) -> Hashable:
     match action:
         case EmitEvent(ref):
             return EVENTS.plural, ref.namespace
-        case WriteAnnotation(target):
-            return "annotation", target
+        case WriteAnnotation(target) | WriteProposal(target):
+            return type(action).__name__, target
         case WriteStatus(ref, manager=manager):
             return "status", ref, manager
         case Create(resource, body) | Apply(resource, body):
@@ -205,6 +206,8 @@ def _content(action: Action) -> Hashable:
     match action:
         case WriteAnnotation(value=value, generation=generation):
             return value, generation
+        case WriteProposal(text=text):
+            return text
         case Apply(body=body):
             return repr(body["metadata"].get("annotations"))
         case _:

@@ -186,6 +186,7 @@ class FakePrometheus:
     traffic: PodTraffic = field(default_factory=PodTraffic)
     by_pod: dict[str, PodTraffic] = field(default_factory=dict)
     down: bool = False
+    guarded: dict[str, list[float]] = field(default_factory=dict)
     empty: bool = False
     nan: bool = False
     frozen: list[InstantSample] | None = None
@@ -231,8 +232,8 @@ class FakePrometheus:
         await _answered(source, self.delay_s.get(source.address, 0.0))
         if self.down:
             raise MetricsError("Prometheus at prometheus:9090 is not reached (ConnectionError)")
-        if self.empty:
-            return []
+        if self.empty or promql in self.guarded:
+            return [InstantSample({}, value) for value in self.guarded.get(promql, ())]
         if latencies:
             return self._latencies(lambda figure: (figure == "prompt") is prompts)
         if HTTP_REQUESTS in promql and TURNED_AWAY not in promql:

@@ -99,6 +99,7 @@ spec:
   targetRef: {name: chat-vllm}
   updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, lookbackSeconds: 0}
   candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3], schedule: Never}]}
+  calibration: {answers: {check: Warn}}
 """)
 
 TIMING = Timing(backoff_seconds=300)
@@ -215,6 +216,7 @@ class FleetWorld:
         self.pods_per_query = pods_per_query
         self.watched = False
         self.watching: WatchSettings | None = None
+        self.takes_proposals = True
         self.left: tuple[Snapshot, Sequence[SpeculativeService]] | None = None
         self.add_node("a100-0")
         target(deployment)
@@ -286,6 +288,7 @@ class FleetWorld:
             "max_parallel_rolls": self.max_parallel_rolls,
             "max_parallel_calibrations": self.max_parallel_calibrations,
             "timing": self.timing,
+            "next_rollout": "true" if self.takes_proposals else "false",
         }
         if self.watching is not None:
             given |= {

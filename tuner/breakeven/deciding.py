@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from breakeven.arm import Arm
 from breakeven.planning.capacity import FewestReplicas
-from breakeven.planning.decision import Action, Decision, Situation, decide, with_acceptance
+from breakeven.planning.decision import Action, Decision, Situation, decide, followed_past, with_acceptance
 from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.expected_saving import known_speedup
 from breakeven.planning.forecast import PastRates
 from breakeven.planning.learned_laws import fitted_law
-from breakeven.planning.objective import Policy, Slo
+from breakeven.planning.objective import Follow, Policy, Slo
 from breakeven.planning.observed_load import Load
 from breakeven.planning.wording import sentence
 from breakeven.profile import Profile
@@ -27,6 +27,7 @@ __all__ = [
     "DecisionMemory",
     "Decisions",
     "FewestReplicas",
+    "Follow",
     "LiveAcceptance",
     "Load",
     "PastRates",
@@ -73,4 +74,5 @@ class Decisions:
         decision = decide(situation)
         level = self.profile.confidence
         known = known_speedup(laws, decision.memory.evidence, running, load.rps, now_s, level)
-        return replace(decision, evaluations=evaluations, confidence=level, speedup=known)
+        followed = followed_past(laws, situation.past)
+        return replace(decision, evaluations=evaluations, confidence=level, speedup=known, followed=followed)

@@ -153,6 +153,10 @@ class Reason(StrEnum):
     # Decision: wait.
     COOLING_DOWN = "CoolingDown", "The last switch is too recent for another one."
     DWELLING = "Dwelling", "Another arm is worth entering, but has not been so for long enough."
+    FOLLOWS_CHANGES = (
+        "FollowsChanges",
+        "Another arm is better at this load, and the arm follows changes of the service, for which it was chosen, not the load.",
+    )
     WIDE_BOUNDS = "WideBounds", "The bounds of the gain contain both a gain and a loss."
     RISK_TOO_HIGH = (
         "RiskTooHigh",

@@ -150,6 +150,9 @@ as it is: that is what promtool tests, and what users without Helm load.
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if include "breakeven.takesProposals" . }}
+- {name: BREAKEVEN_NEXT_ROLLOUT, value: "true"}
+{{- end }}
 - {name: TMPDIR, value: /tmp}
 {{- with .Values.extraEnv }}{{ toYaml . | nindent 0 }}{{- end }}
 {{- end -}}
@@ -176,4 +179,9 @@ without a cluster finds nothing; the operators then say so in their logs.
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Whether owners' rollouts take the arm that was chosen: the cluster has mutating policies, and the chart installs one. */}}
+{{- define "breakeven.takesProposals" -}}
+{{- if and .Values.admissionPolicy.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") }}true{{ end -}}
 {{- end -}}

@@ -20,6 +20,7 @@ from breakeven.phrases import duration_text
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher
 from breakeven_operator.case import (
     FleetReading,
+    GuardReading,
     LatencyReading,
     LaterReading,
     PastReading,
@@ -389,6 +390,23 @@ async def _ask_rolls(
     return RollAnswer(reading, failures), "ok" if reading.pods else "empty"
 
 
+async def _ask_guards(
+    metrics: Metrics, watch: Watch, about: Collection[tuple[str, ...]], _: datetime
+) -> tuple[GuardReading, str]:
+    """Every expression by itself: one that a server refuses takes no other one's value away."""
+    assert watch.source is not None  # noqa: S101 - nobody is asked without an address
+    values = {}
+    for text in sorted({query for queries in about for query in queries}):
+        try:
+            found = await metrics.query(watch.source, text)
+        except MetricsError as error:
+            _LOG.info("a guard has no value (%s): %s", text, error)
+            continue
+        if len(found) == 1 and not math.isnan(found[0].value):
+            values[text] = found[0].value
+    return GuardReading(values), "ok" if values else "empty"
+
+
 def _no_fleet(error: str) -> FleetReading:
     return FleetReading({}, frozenset(), error)
 
@@ -482,6 +500,15 @@ PROMPTS: StandingQuestion[Watch, LatencyReading] = replace(
     # Nothing is decided by it, so that no cycle waits.
     patience=(0, 0),
 )
+# In every cycle, because a roll that does harm is undone by them.
+GUARDS: StandingQuestion[Watch, GuardReading] = StandingQuestion(
+    _ask_guards,
+    lambda error: GuardReading(error=error),
+    lambda watch, _, answer, age_s, __: (
+        answer.reading if answer is not None and age_s <= watch.oldest_s else None
+    ),
+    lambda service: tuple(one.query for one in service.spec.update_policy.guards) or None,
+)
 ROLLS: StandingQuestion[Watch, RollAnswer] = StandingQuestion(
     _ask_rolls,
     lambda error: RollAnswer(RollReading(error=error), RollReading(error=error)),
@@ -533,6 +560,7 @@ EACH_CYCLE: Final[tuple[StandingQuestion[Watch, Any], ...]] = (
     ROLLS,
     LATER,
     ARRIVALS,
+    GUARDS,
 )
 
 

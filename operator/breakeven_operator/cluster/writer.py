@@ -25,12 +25,13 @@ from breakeven_operator.actions import (
     EmitEvent,
     Fit,
     WriteAnnotation,
+    WriteProposal,
     WriteStatus,
 )
 from breakeven_operator.cluster.api_json import problem_of
 from breakeven_operator.cluster.cluster_objects import ClusterObjects
 from breakeven_operator.cluster.fitter import FitTurns
-from breakeven_operator.kinds import EVENTS, PROFILES, Ref
+from breakeven_operator.kinds import EVENTS, NEXT_ANNOTATION, NEXT_MANAGER, PROFILES, Ref
 from breakeven_operator.ports import (
     Clock,
     Cluster,
@@ -159,6 +160,8 @@ class Writer:
         match action:
             case WriteAnnotation():
                 await self._write_annotation(action)
+            case WriteProposal():
+                await self._propose(action)
             case WriteStatus():
                 await self._write_status(action)
             case EmitEvent():
@@ -251,6 +254,14 @@ class Writer:
             kept = value == before and now < action.generation + 2
             raise UnkeptError(said) if kept else ClusterError(said)
 
+    async def _propose(self, action: WriteProposal) -> None:
+        target, resource = action.target, KINDS[action.target.resource].resource
+        meta: dict[str, Any] = {"namespace": target.namespace, "name": target.name, "uid": target.uid}
+        if action.text is not None:
+            meta["annotations"] = {NEXT_ANNOTATION: action.text}
+        found = await self._cluster.apply(resource, {"metadata": meta}, force=True, manager=NEXT_MANAGER)
+        self._objects.adopt(resource, found)
+
     async def _write_status(self, action: WriteStatus) -> None:
         ref = action.ref
         meta: dict[str, Any] = {"namespace": ref.namespace, "name": ref.name}
@@ -328,6 +339,8 @@ def describe(action: Action) -> str:  # noqa: PLR0911 - one line per kind of act
     match action:
         case WriteAnnotation(target, value, force=force):
             return f"set {ANNOTATION} of {target} to {value or 'nothing'}{' by force' if force else ''}"
+        case WriteProposal(target, text):
+            return f"set {NEXT_ANNOTATION} of {target} to {text or 'nothing'}"
         case WriteStatus(ref, status):
             decision = status.get("decision") or {}
             words = " ".join(str(decision[key]) for key in ("action", "arm", "reason") if key in decision)

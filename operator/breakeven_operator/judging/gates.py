@@ -6,7 +6,7 @@ the one write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from typing import Final, NamedTuple
@@ -18,17 +18,17 @@ from breakeven.planning.decision import Decision
 from breakeven.planning.evaluation import Evaluations
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
-from breakeven_operator.case import HOLD, RECOMMEND, Case, Verdict
+from breakeven_operator.actions import WriteProposal
+from breakeven_operator.case import HOLD, RECOMMEND, STAY, Case, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.kinds import FIELD_MANAGER
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import (
-    AllowOutage,
     Mode,
-    OutageWindow,
+    RollWindow,
     Timing,
-    UpdatePolicy,
     Weekday,
 )
 from breakeven_operator.rolls.barred_arms import LEAVING, refuse_answers, refuse_barred, suspicion_of
@@ -146,7 +146,7 @@ def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations 
     `evaluations` come before the profile.
     """
     policy, workload, figures = case.spec.update_policy, case.workload, case.live.figures
-    left, no_outage = workload.desired - workload.max_unavailable, why_no_outage(policy, case.now)
+    left, no_outage = workload.desired - workload.max_unavailable, why_no_outage(policy.windows, case.now)
     if workload.max_unavailable == 0 or no_outage is None:
         return None
     without_loss = workload.kind.without_loss
@@ -188,31 +188,45 @@ _DAYS = tuple(Weekday)
 _WEEK = 7
 
 
-def why_no_outage(policy: UpdatePolicy, now: datetime) -> str | None:
+def refuse_outside_windows(
+    windows: Sequence[RollWindow], decision: Decision | None, now: datetime
+) -> Refusal | None:
+    """Why an ordinary roll may not begin now; None if it may, or if the roll protects users."""
+    if not windows or (decision is not None and decision.protects):
+        return None
+    waits = _wait_for(windows, now)
+    return Refusal(ClusterReason.OUTSIDE_WINDOWS, f"an ordinary roll waits: {waits}") if waits else None
+
+
+def why_no_outage(windows: Sequence[RollWindow], now: datetime) -> str | None:
     """What to do before a roll may begin that leaves too few pods, or none; None if it may begin now."""
-    if policy.allow_outage is AllowOutage.NEVER:
-        return (
-            "allow an outage at a time of your choice (updatePolicy.allowOutage Window, with outageWindows)"
-        )
+    allowed = [one for one in windows if one.allow_outage]
+    if not allowed:
+        return "allow an outage at a time of your choice (updatePolicy.windows, with allowOutage: true)"
+    return _wait_for(allowed, now)
+
+
+def _wait_for(windows: Sequence[RollWindow], now: datetime) -> str | None:
+    """The advice to wait for the next of some windows; None within one."""
     starts: list[datetime] = []
-    for window in policy.outage_windows:
+    for window in windows:
         try:
             zone = ZoneInfo(window.time_zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            return f"name a time zone that exists: outageWindows has {window.time_zone!r}"
+            return f"name a time zone that exists: updatePolicy.windows has {window.time_zone!r}"
         if _is_within(window, zone, now):
             return None
         starts += (start for start in _starts(window, zone, now, range(_WEEK + 2)) if start > now)
-    return f"wait for the next window of updatePolicy.outageWindows, {min(starts):%Y-%m-%dT%H:%MZ}"
+    return f"wait for the next window of updatePolicy.windows, {min(starts):%Y-%m-%dT%H:%MZ}"
 
 
-def _is_within(window: OutageWindow, zone: ZoneInfo, now: datetime) -> bool:
+def _is_within(window: RollWindow, zone: ZoneInfo, now: datetime) -> bool:
     """A window may last a week: whether one of those that began in the last eight days has not ended."""
     lasts = timedelta(seconds=window.duration_seconds)
     return any(start <= now < start + lasts for start in _starts(window, zone, now, range(-_WEEK - 1, 1)))
 
 
-def _starts(window: OutageWindow, zone: ZoneInfo, now: datetime, days: range) -> list[datetime]:
+def _starts(window: RollWindow, zone: ZoneInfo, now: datetime, days: range) -> list[datetime]:
     """When it begins on the days from today, in the zone of `now`."""
     today = now.astimezone(zone).date()
     at = time.fromisoformat(window.start)
@@ -250,12 +264,16 @@ class DueRoll:
 
 
 class Gate(NamedTuple):
-    """A gate of changes, which some reasons pass by; a gate of advice keeps what it refuses from being recommended too."""
+    """A gate of changes, which some reasons pass by.
+
+    A gate of advice keeps what it refuses from being recommended too. A gate that is not of restarts counts in mode NextRollout too.
+    """
 
     about: str
     refuses: Callable[[DueRoll], Refusal | None]
     passed_by: Reasons = frozenset()
     of_advice: bool = False
+    of_restarts: bool = True
 
 
 def _moment(due: DueRoll) -> Refusal | None:
@@ -277,30 +295,48 @@ GATES: Final = (
     Gate(
         "a person's order",
         lambda due: Refusal(ClusterReason.PAUSED, "spec.paused is set") if due.case.spec.paused else None,
+        of_restarts=False,
     ),
     Gate(
         "suspicion of the profile",
         lambda due: refuse_suspect(due.case.memory, due.profile_name, due.verdict.decision, due.wanted),
         ORDERED | LEAVING,
         of_advice=True,
+        of_restarts=False,
     ),
     Gate(
         "failures of the arm",
         lambda due: refuse_barred(due.case.memory, due.wanted),
         ORDERED | LEAVING,
         of_advice=True,
+        of_restarts=False,
+    ),
+    Gate(
+        "guards of the user",
+        lambda due: None if due.wanted == NO_SPECULATION else due.case.breach,
+        ORDERED | LEAVING,
+        of_advice=True,
+        of_restarts=False,
     ),
     Gate(
         "answers of the arm",
-        lambda due: refuse_answers(due.case.spec.calibration.answers.check, due.case.profile, due.wanted),
+        lambda due: refuse_answers(due.case.spec.answer_check, due.case.profile, due.wanted),
         ORDERED | LEAVING,
         of_advice=True,
+        of_restarts=False,
     ),
-    Gate("the target", lambda due: due.cannot_roll),
+    Gate("the target", lambda due: due.cannot_roll, of_restarts=False),
     Gate(
         "rolls before",
         lambda due: rolls_stopped(due.case.memory, due.profile_name),
         URGENT | ORDERED | LEAVING,
+    ),
+    Gate(
+        "windows of the policy",
+        lambda due: refuse_outside_windows(
+            due.case.spec.update_policy.windows, due.verdict.decision, due.case.now
+        ),
+        ORDERED | LEAVING,
     ),
     Gate("this moment", _moment, LEAVING),
     Gate("capacity during the roll", _capacity, LEAVING),
@@ -317,6 +353,35 @@ GATES: Final = (
 """A person's order, the profile, the target, rolls before, this moment, then what is not the service's own."""
 
 
+def proposed(case: Case, verdict: Verdict, cannot_roll: Refusal | None) -> WriteProposal | None:
+    """The proposal to the target's next rollout, if it changes: the arm that should run, or the arm in place where that is refused.
+
+    It names the model for which the arm was chosen, because under another model the policy takes no speculation. Out of mode
+    NextRollout, and while the service is paused, none stays.
+    """
+    workload, running, policy = case.workload, case.running.arm, case.spec.update_policy
+    text = workload.proposal
+    if policy.mode is not Mode.NEXT_ROLLOUT or case.spec.paused or cannot_roll is not None:
+        text = None
+    elif workload.identity is not None and (arm := _to_take(verdict, running)) is not None:
+        text = f"{workload.identity.model} {case.spec.candidates.speculative_config(arm)}"
+    return None if text == workload.proposal else WriteProposal(workload.ref, text)
+
+
+def took_proposal(workload: Workload) -> bool:
+    """Whether the annotation is what a rollout took from the proposal, in its owner's name."""
+    value = (workload.proposal or "").partition(" ")[2]
+    return bool(value) and workload.value == value and FIELD_MANAGER not in workload.value_managers
+
+
+def _to_take(verdict: Verdict, running: Arm | None) -> Arm | None:
+    """The arm that the next rollout is to take; None while nothing new is known about that."""
+    if verdict.action == STAY or verdict.reason is ClusterReason.AWAITS_ROLLOUT:
+        return verdict.arm
+    refused = verdict.action == HOLD and verdict.decision is not None and verdict.arm != running
+    return running if refused else None
+
+
 def gates_of(reason: Reason | ClusterReason) -> list[Gate]:
     """The gates that a change for this reason is asked at, in their order."""
     return [one for one in GATES if reason not in one.passed_by]
@@ -325,12 +390,17 @@ def gates_of(reason: Reason | ClusterReason) -> list[Gate]:
 def held(due: DueRoll) -> Verdict | None:
     """The verdict in place of a change that is due and must not be made; None if it may be made."""
     verdict = due.verdict
-    asked = gates_of(verdict.reason)
-    if due.case.spec.update_policy.mode is Mode.RECOMMEND and not any(
-        one.refuses(due) for one in asked if one.of_advice
-    ):
+    asked, mode = gates_of(verdict.reason), due.case.spec.update_policy.mode
+    if mode is Mode.RECOMMEND and not any(one.refuses(due) for one in asked if one.of_advice):
         return replace(verdict, action=RECOMMEND)
+    if mode is Mode.NEXT_ROLLOUT:
+        asked = [one for one in asked if not one.of_restarts]
     refusal = next((found for one in asked if (found := one.refuses(due)) is not None), None)
+    if refusal is None and mode is Mode.NEXT_ROLLOUT:
+        refusal = Refusal(
+            ClusterReason.AWAITS_ROLLOUT,
+            f"nothing restarts for it: the next rollout of {due.case.workload.title} takes it ({verdict.message})",
+        )
     if refusal is None:
         return None
     message = f"{spoken(verdict.arm)} should run ({verdict.reason}), but {refusal.message}"

@@ -23,10 +23,12 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.observing.questions import load_of, policy_of, seen_of
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
+from breakeven_operator.resources.targetstatus import HistoryResult
 from breakeven_operator.resources.updatepolicy import Mode
-from breakeven_operator.rolls.barred_arms import why_leave
+from breakeven_operator.rolls.barred_arms import why_leave, wrong_answers
 from breakeven_operator.step import ProfileEntry, RolloutStep
 from breakeven_operator.workloads.running_arm import RunningArm
+from breakeven_operator.workloads.target import Refusal
 
 
 def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tuple[Verdict, MemoryStatus]:
@@ -41,7 +43,7 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
         leads_to = case.spec.candidates.named(step.leads_to or "") or arm
         return Verdict(HOLD, leads_to, step.reason, step.message), memory
     order = ordered(case, arm)
-    leave = why_leave(case.context, running, observation.later, observation.profiles)
+    leave = _leave(case, arm, observation)
     if leave is not None and order is None:
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), memory
     decision, basis, doubt = None, Basis.MEASURED, None
@@ -71,6 +73,14 @@ def _check_acceptance(case: Case, arm: Arm, former: ProfileEntry) -> None:
     image = str(engine.container.get("image") or "") if engine is not None else None
     if (why := acceptance_differs(arm.method, former.image, image)) is not None:
         raise NotIdentifiedError(why)
+
+
+def _leave(case: Case, arm: Arm, observation: ServiceObservation) -> Refusal | None:
+    """Why the arm in place is left at once; None if nothing shows that it should be."""
+    found = why_leave(case.context, case.running, observation.later, observation.profiles, case.breach)
+    if found is not None or arm.k == 0 or case.running.source != "Annotation":
+        return found
+    return wrong_answers(case.spec.answer_check, case.profile, arm)
 
 
 def _said(case: Case, arm: Arm, decision: Decision | None, doubt: str | None) -> Verdict:
@@ -172,6 +182,7 @@ def _remembered(
     return DecisionMemory(
         running=running,
         last_switch_s=_epoch(memory.last_switch_time),
+        chosen=_chosen(case),
         candidate=candidate,
         candidate_since_s=_epoch(memory.candidate_since_time) if candidate is not None else None,
         advised=advised,
@@ -186,6 +197,13 @@ def _remembered(
             _epoch(memory.queued_time),
         ),
     )
+
+
+def _chosen(case: Case) -> bool:
+    """Whether a roll was begun since the profile in force was made, and not undone."""
+    entry, rolled, history = case.calibrated.entry, case.memory.last_switch_time, case.service.status.history
+    undone = bool(history) and history[0].result is HistoryResult.UNDONE
+    return entry is not None and rolled is not None and rolled >= entry.created and not undone
 
 
 def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> LargestRate:

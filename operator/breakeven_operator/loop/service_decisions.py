@@ -17,6 +17,7 @@ from breakeven_operator.case import FleetReading, ServiceObservation
 from breakeven_operator.cluster.prometheus_questions import (
     ARRIVALS,
     FLEET,
+    GUARDS,
     LATENCIES,
     LATER,
     PASTS,
@@ -136,6 +137,7 @@ class ServiceDecisions:
             roll=world.answer(ROLLS, watch),
             later=world.answer(LATER, watch),
             arrivals=world.answer(ARRIVALS, watch),
+            guards=world.answer(GUARDS, watch),
             first=world.firsts.get(service.metadata.uid),
             past=world.answer(PASTS, self._queries.past_of(service)),
             latencies=world.answer(LATENCIES, watch),
@@ -153,6 +155,7 @@ class ServiceDecisions:
             status_refresh_s=self._settings.status_refresh_s,
             may_roll=may_roll,
             gpu_price_per_hour=self._settings.gpu_price_per_hour,
+            takes_proposals=self._settings.next_rollout == "true",
         )
 
     def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:

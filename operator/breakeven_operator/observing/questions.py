@@ -56,6 +56,7 @@ def policy_of(
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,
         lookback_s=policy.lookback_seconds,
+        follow=policy.follow,
         roll_seconds=startup_s if startup_s is not None else _UNKNOWN_ROLL_S,
         roll_away_share=away_share,
         slo=Slo(

@@ -96,8 +96,7 @@ def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
     if worth is Worth.NOW:
         # Status from an object that has changed meanwhile could undo a newer intent: the write is conditional.
         actions.append(WriteStatus(ref, document, service.metadata.resource_version or None))
-    if step.write is not None:
-        actions.append(step.write)
+    actions.extend(one for one in (step.write, cycle.proposal) if one is not None)
     actions.extend(events(cycle, status))
     return ServiceOutcome(
         plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, shown)),

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.latency import BURSTY
-from breakeven.phrases import column, spoken
-from breakeven.planning.wording import figures_text
+from breakeven.phrases import column, duration_text, spoken
+from breakeven.planning.objective import Follow
+from breakeven.planning.wording import figures_text, followed_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.counted_window import Arrivals
 from breakeven.serving.diagnosis import diagnose
@@ -241,13 +242,27 @@ def _progressing(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Aspect:
             False,
             str(verdict.reason),
             f"{spoken(verdict.arm)} should run ({verdict.reason}) and mode Recommend changes nothing: set updatePolicy.mode to "
-            "RollingUpdate, or change the target yourself",
+            f"RollingUpdate, or change the target yourself{_follow_text(cycle)}",
         )
     running = cycle.running.arm if cycle.running is not None else verdict.arm
     if verdict.action == HOLD and verdict.arm is not None and verdict.arm != running:
         return Aspect(PROGRESSING, False, str(verdict.reason), verdict.message)
     tail = _last_roll(status.history[0]) if status.history else "no roll so far"
-    return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), tail)
+    return Aspect(PROGRESSING, False, str(ClusterReason.STABLE), f"{tail}{_follow_text(cycle)}")
+
+
+_LONG_START_S = 600.0
+
+
+def _follow_text(cycle: CycleFacts) -> str:
+    """What each choice of updatePolicy.follow would have been worth, as the end of a sentence; empty if the past does not say."""
+    decision, case = cycle.verdict.decision, cycle.case
+    if decision is None or decision.followed is None or case is None:
+        return ""
+    text, startup_s = f"; {followed_text(decision.followed)}", case.context.startup_s
+    if startup_s is None or startup_s <= _LONG_START_S or decision.policy.follow is Follow.CHANGES:
+        return text
+    return f"{text}; a start takes {duration_text(startup_s)}, so updatePolicy.follow: Changes is the better choice"
 
 
 def _last_roll(last: HistoryEntry) -> str:

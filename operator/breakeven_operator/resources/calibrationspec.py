@@ -271,11 +271,11 @@ class AnswerCheck(StrEnum):
 class AnswersSpec(Model):
     """How the answers of arms are compared with answers without speculation."""
 
-    check: AnswerCheck = row(
+    check: AnswerCheck | None = row(
         "Warn: each arm answers a set of greedy requests (256 tokens, together and some alone), and the second start of no "
         "speculation judges them; the word stands beside the arm. This costs a few minutes. Require: an arm is entered only with "
-        "the word AnswersAgree. Disabled: nothing is compared.",
-        default=AnswerCheck.WARN,
+        "the word AnswersAgree, and left for AnswersDiffer or AnswersBroken. Disabled: nothing is compared. Without it: Require in the "
+        "modes NextRollout and RollingUpdate, else Warn.",
     )
     output_tokens: int = row(
         "Tokens of an answer at most: long enough for a drafter's cache to go wrong.",

@@ -368,7 +368,7 @@ class MemoryStatus(StatusModel):
     )
     running_arm: ArmName | None = row("The arm that was running.")
     last_switch_time: Instant | None = row("When the arm was last changed; starts the cool-down.")
-    candidate_arm: ArmName | None = row("A speculative arm that would be entered if no limit held it back.")
+    candidate_arm: ArmName | None = row("An arm that would be entered if nothing held it back.")
     candidate_since_time: Instant | None = row("Since when entering one has been worth it.")
     decided_time: Instant | None = row("When it was last decided on figures.", Renewal.BEGINNING)
     profile: ObjectName | None = row(

@@ -13,7 +13,7 @@ from breakeven.errors import InputError
 from breakeven_operator.kinds import SERVICES, Ref
 from breakeven_operator.packed import joined, without_notes
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, Rule
-from breakeven_operator.resources.calibrationspec import Calibration
+from breakeven_operator.resources.calibrationspec import AnswerCheck, Calibration
 from breakeven_operator.resources.candidates import Candidates, ScheduleChoice
 from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import Metadata
@@ -105,6 +105,14 @@ class SpeculativeServiceSpec(Model):
             ),
             ".updatePolicy.pinnedArm",
         ),
+        Rule(
+            "!has(self.updatePolicy) || !has(self.updatePolicy.guards) || self.updatePolicy.guards.size() == 0 "
+            "|| (has(self.metricsSource) && has(self.metricsSource.prometheus) && has(self.metricsSource.prometheus.address))",
+            "guards have no Prometheus of the service's own",
+            "metricsSource.prometheus.address: no expression of a service is asked with the installation's credentials",
+            lambda spec: not spec.update_policy.guards or spec.metrics_source.prometheus.address is not None,
+            ".updatePolicy.guards",
+        ),
     )
 
     target_ref: TargetReference = Field(description="The workload whose pods run vLLM; immutable.")
@@ -124,6 +132,14 @@ class SpeculativeServiceSpec(Model):
     metrics_source: MetricsSource = row(
         "Where load and latency of the target are read.", default=MetricsSource()
     )
+
+    @property
+    def answer_check(self) -> AnswerCheck:
+        """Whether answers are compared, and what follows: what the spec says, else what suits the mode."""
+        check = self.calibration.answers.check
+        if check is not None:
+            return check
+        return AnswerCheck.REQUIRE if self.update_policy.mode.writes else AnswerCheck.WARN
 
 
 class SpeculativeService(Model):

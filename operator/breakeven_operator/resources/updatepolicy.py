@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field
 
-from breakeven_operator.resources.base import ATOMIC, LIST_SET, ArmName, Model, Rule, TimeZone
+from breakeven.planning.objective import Follow
+from breakeven_operator.resources.base import (
+    ATOMIC,
+    LIST_SET,
+    ArmName,
+    Model,
+    RequiredNumber,
+    TimeZone,
+    list_map,
+)
 from breakeven_operator.resources.figures import row
 
 
@@ -17,7 +26,13 @@ class Mode(StrEnum):
     # Not `Off`: YAML reads that word unquoted as false.
     DISABLED = "Disabled"
     RECOMMEND = "Recommend"
+    NEXT_ROLLOUT = "NextRollout"
     ROLLING_UPDATE = "RollingUpdate"
+
+    @property
+    def writes(self) -> bool:
+        """Whether the operator chooses the arm of the target's pods."""
+        return self in {Mode.NEXT_ROLLOUT, Mode.ROLLING_UPDATE}
 
 
 class DrainRequirement(StrEnum):
@@ -25,13 +40,6 @@ class DrainRequirement(StrEnum):
 
     REQUIRED = "Required"
     ACCEPT_LOSS = "AcceptLoss"
-
-
-class AllowOutage(StrEnum):
-    """When a roll may leave too few pods for the load, or none."""
-
-    NEVER = "Never"
-    WINDOW = "Window"
 
 
 class Weekday(StrEnum):
@@ -46,8 +54,8 @@ class Weekday(StrEnum):
     SUN = "Sun"
 
 
-class OutageWindow(Model):
-    """A time of the week at which an outage is accepted."""
+class RollWindow(Model):
+    """A time of the week at which an ordinary roll may begin."""
 
     days: tuple[Weekday, ...] = row(
         "Days on which it begins: Mon to Sun. Without any: every day.",
@@ -67,25 +75,43 @@ class OutageWindow(Model):
         description="How long it lasts. A roll that began within it may end after it.",
     )
     time_zone: TimeZone = row("IANA time zone of days and start, such as Europe/Berlin.", default="UTC")
+    allow_outage: bool = row(
+        "Whether a roll that begins within it may leave too few pods for the load, or none: a target with one replica "
+        "and no spare GPU (strategy Recreate, or maxSurge 0) is rolled no other way.",
+        default=False,
+    )
+
+
+class Guard(Model):
+    """A user's own bound on what a roll to a speculative arm may do."""
+
+    name: str = Field(
+        pattern=r"^[A-Z][A-Za-z0-9]{1,39}$",
+        max_length=40,
+        description="Its name in CamelCase, such as ErrorRate: the reason of a roll that it undoes.",
+    )
+    query: str = Field(
+        min_length=1,
+        max_length=2048,
+        description="PromQL with one value, asked of metricsSource.prometheus.address. Without a value it says nothing.",
+    )
+    max: RequiredNumber = Field(description="Its highest value that is good.")
 
 
 class UpdatePolicy(Model):
     """When the arm may change, and how sure the operator must be."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.allowOutage) || self.allowOutage != 'Window' || (has(self.outageWindows) && self.outageWindows.size() > 0)",
-            "allowOutage Window has no window",
-            "at least one item in outageWindows",
-            lambda policy: policy.allow_outage is not AllowOutage.WINDOW or bool(policy.outage_windows),
-            ".allowOutage",
-        ),
-    )
-
     mode: Mode = row(
         "Disabled: decide nothing, measure only when asked. Recommend: decide and report, change nothing. "
-        "RollingUpdate: also roll the target to the best arm (needs the opt-in lines in the target's manifest).",
+        "NextRollout: the owner's own next rollout takes the best arm, and nothing restarts for it. RollingUpdate: also roll the "
+        "target to the best arm. Both need the opt-in lines in the target's manifest.",
         default=Mode.RECOMMEND,
+    )
+    follow: Follow = row(
+        "Load: the arm follows the load across its break-even. Changes: one roll for each profile, that is for a new model, image, "
+        "drafter or GPU, or for a calibration after a drift, and otherwise an arm is only left. Either way it is left for a break-even that was passed by 5 "
+        "percent or for an hour, a queue, a crash, failed requests, wrong answers and a missed objective.",
+        default=Follow.LOAD,
     )
     pinned_arm: ArmName | None = row(
         "Run this arm whatever the figures show: none, or <method name>/<draft length>, <method name>/schedule or <method name>/adaptive of a candidate. "
@@ -148,13 +174,20 @@ class UpdatePolicy(Model):
         "terminationGracePeriodSeconds). AcceptLoss: roll anyway; requests in flight are cut off.",
         default=DrainRequirement.REQUIRED,
     )
-    allow_outage: AllowOutage = row(
-        "Never: no roll that leaves too few pods for the load, or none. Window: such a roll may begin within one of "
-        "outageWindows; a target with one replica and no spare GPU (strategy Recreate, or maxSurge 0) is rolled no other way.",
-        default=AllowOutage.NEVER,
+    windows: tuple[RollWindow, ...] = row(
+        "When an ordinary roll may begin. Without any: at any time, and never with an outage. A roll that protects users "
+        "waits for no window: an arm is left for a queue, a crash, failed requests, wrong answers, a missed objective, or a break-even that was "
+        "passed by 5 percent or for an hour. Nor does a pinned arm wait.",
+        default=(),
+        extra=ATOMIC,
+        max_length=16,
     )
-    outage_windows: tuple[OutageWindow, ...] = row(
-        "When allowOutage Window allows an outage.", default=(), extra=ATOMIC, max_length=16
+    guards: tuple[Guard, ...] = row(
+        "Bounds of your own: while one is exceeded no speculative arm is entered, a roll to one is undone, and such an arm is left "
+        "for a day after its roll.",
+        default=(),
+        extra=list_map("name"),
+        max_length=3,
     )
     roll_deadline_seconds: int | None = row(
         "When a roll that has not finished is undone. Without it: from measured start-up times, replicas "

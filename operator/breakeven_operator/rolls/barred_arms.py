@@ -7,16 +7,17 @@ from dataclasses import replace
 from datetime import datetime
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.phrases import counted
+from breakeven.phrases import counted, figure
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
-from breakeven_operator.case import LaterReading
+from breakeven_operator.case import GuardReading, LaterReading
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import siblings_of
 from breakeven_operator.resources.calibrationspec import AnswerCheck
 from breakeven_operator.resources.memorystatus import BarredArm, MemoryStatus, Suspicion
 from breakeven_operator.resources.targetstatus import Rollout
+from breakeven_operator.resources.updatepolicy import Guard
 from breakeven_operator.rolls.roll_failures import FailureFinding, find_later
 from breakeven_operator.step import ProfileEntry, RolloutContext, RolloutStep
 from breakeven_operator.workloads.running_arm import RunningArm, same_value
@@ -86,6 +87,23 @@ def refuse_answers(check: AnswerCheck, profile: Profile | None, wanted: Arm) -> 
     )
 
 
+def wrong_answers(check: AnswerCheck, profile: Profile | None, arm: Arm) -> Refusal | None:
+    """Why an arm is left for its answers; None if the profile does not say that they are wrong, or that is accepted."""
+    refusal = refuse_answers(check, profile, arm)
+    return refusal if refusal is not None and refusal.reason in _WRONG else None
+
+
+def exceeded(guards: Sequence[Guard], reading: GuardReading | None) -> Refusal | None:
+    """The first guard whose value is above its bound; None if none is known to be. A missing value says nothing."""
+    values = reading.values if reading is not None else {}
+    for one in guards:
+        value = values.get(one.query)
+        if value is not None and value > one.max:
+            said = f"{one.name}: {figure(value)} is above its max of {figure(one.max)}"
+            return Refusal(ClusterReason.GUARD_EXCEEDED, said)
+    return None
+
+
 def suspected(
     memory: MemoryStatus, profile_name: str, reason: ClusterReason, message: str, now: datetime
 ) -> MemoryStatus:
@@ -102,10 +120,14 @@ def suspicion_of(memory: MemoryStatus, profile_name: str | None) -> Suspicion | 
     return suspicion if suspicion is not None and suspicion.profile == profile_name else None
 
 
-BARRING = frozenset({ClusterReason.ARM_CRASHES, ClusterReason.ROLL_FAILS_REQUESTS})
+BARRING = frozenset(
+    {ClusterReason.ARM_CRASHES, ClusterReason.ROLL_FAILS_REQUESTS, ClusterReason.GUARD_EXCEEDED}
+)
 """Reasons for which an arm is left at once and barred."""
-LEAVING = BARRING | {ClusterReason.FINGERPRINT_CHANGED}
+_WRONG = frozenset({Reason.ANSWERS_DIFFER, Reason.ANSWERS_BROKEN})
+LEAVING: frozenset[Reason | ClusterReason] = BARRING | _WRONG | {ClusterReason.FINGERPRINT_CHANGED}
 """Reasons for which an arm is left at once."""
+_GUARDED_S = 86400.0
 _FEWEST = 3
 _RECENT_S = 3600.0
 # Crashes per hour of a pod; what ends once a month is not worth a roll.
@@ -117,10 +139,12 @@ def why_leave(
     running: RunningArm,
     later: LaterReading | None,
     profiles: Sequence[ProfileEntry] = (),
+    breach: Refusal | None = None,
 ) -> Refusal | None:
     """Why the arm in place is left for no speculation; None if nothing shows that it should be.
 
-    An arm that the operator did not choose is not left by it. `later` is None if Prometheus was not asked about requests since.
+    An arm that the operator did not choose is not left by it. `later` is None if Prometheus was not asked about requests since, and
+    `breach` is a guard of the user that is exceeded.
     """
     arm = running.arm
     if arm is None or arm.k == 0 or running.source != "Annotation":
@@ -132,6 +156,9 @@ def why_leave(
     crash = crashing(context.workload, context.now)
     if crash is not None:
         return Refusal(ClusterReason.ARM_CRASHES, crash)
+    rolled = context.memory.last_switch_time
+    if breach is not None and rolled is not None and (context.now - rolled).total_seconds() <= _GUARDED_S:
+        return breach
     before = context.memory.requests_before
     found = _since(context, later) if before is not None and before.arm == arm.name else None
     if found is None or not found.fails(last_look=False):

@@ -23,6 +23,7 @@ from breakeven_operator.observing.roll_metrics import RolledPods, both_arms
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.targetstatus import HistoryResult, Rollout
 from breakeven_operator.step import ProfileEntry
+from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
 
 # Beyond this share of an arm's saturation its law has no slope to move a latency by: a saturation that is a few percent off
@@ -45,6 +46,7 @@ class RollEvidence:
         conditions: lengths and dispersion of present requests. Acceptance is as calibrated: what is accepted now shows in the
             measurement, and no slope hangs on it much.
         failures: HTTP requests of its pods.
+        breach: the user's guard that is exceeded.
     """
 
     reading: RollReading | None
@@ -54,6 +56,7 @@ class RollEvidence:
     conditions: Conditions
     window_s: float
     failures: RollReading | None = None
+    breach: Refusal | None = None
 
     def rolled(self, rollout: Rollout) -> RolledPods | None:
         """Pods of both arms; None if it was not seen which pods run which arm."""

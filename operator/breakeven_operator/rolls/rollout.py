@@ -361,7 +361,7 @@ def _in_vain(trouble: Trouble, waited: timedelta, workload: Workload) -> str:
     if trouble.patience is not Patience.NONE:
         said += f" (for {waited.total_seconds():.0f} s)"
     if trouble.reason is ClusterReason.INSUFFICIENT_GPU and workload.desired == 1 and workload.max_surge > 0:
-        said += "; a single replica without a spare GPU is rolled with maxSurge 0, within a window of updatePolicy.allowOutage"
+        said += "; a single replica without a spare GPU is rolled with maxSurge 0, within a window of updatePolicy.windows with allowOutage"
     return said
 
 

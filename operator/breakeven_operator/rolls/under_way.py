@@ -79,6 +79,12 @@ def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | Non
     crash = crashing(context.workload, context.now) if windows >= 0.0 else None
     if crash is not None and why_kept(context, rollout) is None:
         return undo_and_bar(context, rollout, ClusterReason.ARM_CRASHES, crash, evidence.entry)
+    if (
+        evidence.breach is not None
+        and rollout.reason not in LEAVING
+        and rollout.to_arm != NO_SPECULATION.name
+    ):
+        return undo_by_guard(context, rollout, evidence.breach, evidence.entry)
     rolled = evidence.rolled(rollout)
     failing = find_failures(evidence.failures, rolled)
     # An arm that is left for its failures was left too late to compare them with failures of the next arm.
@@ -195,6 +201,20 @@ def undo_failing(
         return replace(step, memory=step.memory.replace(requests_before=before))
     message = f"{rollout.change}: {failing.said}{kept}"
     return end(context, HistoryResult.DISPROVED, ClusterReason.ROLL_FAILS_REQUESTS, message)
+
+
+def undo_by_guard(
+    context: RolloutContext, rollout: Rollout, breach: Refusal, entry: ProfileEntry | None
+) -> RolloutStep:
+    """Undo a roll with the name of the user's guard as its reason; an arm that a person pinned stays, and that is said."""
+    kept = why_kept(context, rollout)
+    if kept is not None:
+        message = f"{rollout.change}: {breach.message}{kept}"
+        return end(context, HistoryResult.DISPROVED, ClusterReason.GUARD_EXCEEDED, message)
+    step = undo_and_bar(context, rollout, ClusterReason.GUARD_EXCEEDED, breach.message, entry)
+    if step.write is None or step.rollout is None:
+        return step
+    return replace(step, rollout=step.rollout.replace(reason=breach.message.partition(":")[0]))
 
 
 def undo_and_bar(

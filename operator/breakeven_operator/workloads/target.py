@@ -136,23 +136,48 @@ def _workers_serve(workload: Workload) -> Refusal | None:
 
 
 def refuse_rolls(
-    spec: SpeculativeServiceSpec, workload: Workload, claims: Iterable[Manifest] = ()
+    spec: SpeculativeServiceSpec,
+    workload: Workload,
+    claims: Iterable[Manifest] = (),
+    *,
+    takes_proposals: bool = True,
 ) -> Refusal | None:
-    """The reason why the operator does not roll this target although its mode asks for it; None if there is none.
+    """The reason why the operator does not choose this target's arm although its mode asks for it; None if there is none.
 
-    `claims` are the PersistentVolumeClaims of its namespace, as far as they may be read.
+    `claims` are the PersistentVolumeClaims of its namespace, as far as they may be read. In mode NextRollout nothing is asked about
+    a roll, which is its owner's.
     """
-    if spec.update_policy.mode is not Mode.ROLLING_UPDATE or workload.engine is None:
+    mode, engine = spec.update_policy.mode, workload.engine
+    if not mode.writes or engine is None:
         return None
-    refusals = (
+    refusals = [
         _kind_refuses(workload),
         _owner_refuses(workload),
-        Refusal(ClusterReason.TARGET_PAUSED, f"{workload.title} {workload.held}") if workload.held else None,
         *(_not_opted_in(workload, one) for one in workload.engines),
-        _nobody_shares(workload, workload.engine, claims),
-        _cuts_off(spec, workload.engine),
-    )
+    ]
+    if mode is Mode.NEXT_ROLLOUT:
+        refusals.append(_nothing_takes(workload, takes_proposals=takes_proposals))
+    else:
+        held = f"{workload.title} {workload.held}" if workload.held else None
+        refusals[2:2] = [Refusal(ClusterReason.TARGET_PAUSED, held)] if held else []
+        refusals += [_nobody_shares(workload, engine, claims), _cuts_off(spec, engine)]
     return next(filter(None, refusals), None)
+
+
+def _nothing_takes(workload: Workload, *, takes_proposals: bool) -> Refusal | None:
+    """No admission policy puts a proposal into this workload's pod template; None if one does."""
+    if not takes_proposals:
+        return Refusal(
+            ClusterReason.NEXT_ROLLOUT_MISSING,
+            "mode NextRollout needs the chart's MutatingAdmissionPolicy, which a cluster has from Kubernetes 1.36 on: upgrade the "
+            "cluster and then the chart, or use another mode",
+        )
+    if workload.kind.template_at[-1].lower().endswith("template"):
+        return None
+    return Refusal(
+        ClusterReason.NEXT_ROLLOUT_MISSING,
+        f"{workload.title} has no pod template of its own for mode NextRollout to write into: use another mode",
+    )
 
 
 def _kind_refuses(workload: Workload) -> Refusal | None:

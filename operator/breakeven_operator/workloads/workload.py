@@ -14,7 +14,7 @@ from typing import Any
 from breakeven.phrases import counted
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven.serving.vllm_versions import TRANSFER_FLAG, hands_caches_on
-from breakeven_operator.kinds import FIELD_MANAGER, Ref
+from breakeven_operator.kinds import FIELD_MANAGER, NEXT_ANNOTATION, NEXT_MANAGER, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.workloads.fingerprint import Identity, identify
 from breakeven_operator.workloads.object_facts import (
@@ -177,6 +177,11 @@ class Workload:
     def proven_identity(self) -> Identity | None:
         """The same as serving pods prove it; None before: a profile is looked up for this one alone."""
         return self.identity if self.identifiable else None
+
+    @property
+    def proposal(self) -> str | None:
+        """The text that its next rollout takes an arm from; None if nothing is proposed."""
+        return (self.manifest["metadata"].get("annotations") or {}).get(NEXT_ANNOTATION)
 
     @property
     def created(self) -> datetime | None:
@@ -413,7 +418,7 @@ def _last_write(meta: Mapping[str, Any], own: Collection[str]) -> tuple[str, str
     entries = [
         (str(entry.get("time", "")), str(entry.get("manager", "")))
         for entry in meta.get("managedFields") or []
-        if not entry.get("subresource") and entry.get("manager") not in {FIELD_MANAGER, *own}
+        if not entry.get("subresource") and entry.get("manager") not in {FIELD_MANAGER, NEXT_MANAGER, *own}
     ]
     return max(entries, default=("", ""))
 

@@ -12,15 +12,17 @@ ALL = [
     "a person's order",
     "suspicion of the profile",
     "failures of the arm",
+    "guards of the user",
     "answers of the arm",
     "the target",
     "rolls before",
+    "windows of the policy",
     "this moment",
     "capacity during the roll",
     "other services",
     "the API server",
 ]
-OF_THE_PROFILE = set(ALL[1:4])
+OF_THE_PROFILE = set(ALL[1:5])
 
 
 @pytest.mark.parametrize(
@@ -29,8 +31,8 @@ OF_THE_PROFILE = set(ALL[1:4])
         (Reason.GAIN_ABOVE_THRESHOLD, set()),
         (Reason.ENTERED_SATURATION, {"rolls before"}),
         (Reason.SLO_VIOLATED, {"rolls before"}),
-        (ClusterReason.PINNED, {*OF_THE_PROFILE, "rolls before"}),
-        (ClusterReason.ARM_CRASHES, {*OF_THE_PROFILE, "rolls before", "this moment", "capacity during the roll"}),
+        (ClusterReason.PINNED, {*OF_THE_PROFILE, "rolls before", "windows of the policy"}),
+        (ClusterReason.ARM_CRASHES, {*ALL[1:5], *ALL[6:10]}),
     ],
 )  # fmt: skip
 def test_a_change_is_asked_at_the_gates_of_its_reason_in_one_order(reason, passed):

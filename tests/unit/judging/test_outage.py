@@ -1,4 +1,4 @@
-"""At which moments an outage is allowed."""
+"""At which moments a roll may begin, and an outage is allowed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.judging.gates import why_no_outage
-from breakeven_operator.resources.updatepolicy import UpdatePolicy
+from breakeven_operator.judging.gates import refuse_outside_windows, why_no_outage
+from breakeven_operator.resources.updatepolicy import RollWindow, UpdatePolicy
 
 
 def allowed(at: str, *windows: dict[str, Any]) -> bool:
-    return why_no_outage(policy(*windows), datetime.fromisoformat(at)) is None
+    return why_no_outage(windows_of(*windows), datetime.fromisoformat(at)) is None
 
 
-def policy(*windows: dict[str, Any]) -> UpdatePolicy:
-    data = {"allowOutage": "Window" if windows else "Never", "outageWindows": list(windows)}
-    return UpdatePolicy.read(data, "policy")
+def windows_of(*windows: dict[str, Any], outage: bool = True) -> tuple[RollWindow, ...]:
+    data = {"windows": [{"allowOutage": outage, **window} for window in windows]}
+    return UpdatePolicy.read(data, "policy").windows
 
 
 NIGHT = {"days": ["Sat", "Sun"], "start": "23:00", "durationSeconds": 7200, "timeZone": "Europe/Berlin"}
@@ -56,6 +56,17 @@ def test_a_week_long_window_never_ends() -> None:
 
 def test_what_is_said_names_the_next_start_or_what_is_wrong() -> None:
     now = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-    assert "2026-11-28T22:00Z" in why_no_outage(policy(NIGHT), now)
-    assert "'Mars/Base'" in why_no_outage(policy({**NIGHT, "timeZone": "Mars/Base"}), now)
-    assert "allowOutage Window" in why_no_outage(policy(), now)
+    assert "2026-11-28T22:00Z" in why_no_outage(windows_of(NIGHT), now)
+    assert "'Mars/Base'" in why_no_outage(windows_of({**NIGHT, "timeZone": "Mars/Base"}), now)
+    assert "allowOutage: true" in why_no_outage((), now)
+    assert "allowOutage: true" in why_no_outage(windows_of(NIGHT, outage=False), now)
+
+
+def test_an_ordinary_roll_waits_for_a_window_and_without_any_for_nothing() -> None:
+    now = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+    windows = windows_of(NIGHT, outage=False)
+    refusal = refuse_outside_windows(windows, None, now)
+    assert refusal is not None
+    assert (refusal.reason, "2026-11-28T22:00Z" in refusal.message) == ("OutsideWindows", True)
+    assert refuse_outside_windows(windows, None, datetime(2026, 11, 21, 22, 30, tzinfo=UTC)) is None
+    assert refuse_outside_windows((), None, now) is None

@@ -16,9 +16,9 @@ from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, with_acceptance
 from breakeven.planning.decision_memory import Backlog, DecisionMemory, LargestRate, LiveAcceptance
 from breakeven.planning.forecast import PastRates
-from breakeven.planning.objective import Policy, Slo, tail_factor
+from breakeven.planning.objective import Follow, Policy, Slo, tail_factor
 from breakeven.planning.observed_load import Load, live_conditions
-from breakeven.planning.wording import sentence
+from breakeven.planning.wording import followed_text, sentence
 from breakeven.reasons import Reason
 from fakes.lawmodel import EAGLE, EAGLE_2, ArmLaw, chat, law_model
 
@@ -406,3 +406,63 @@ def test_without_a_lookback_the_largest_load_ever_seen_says_nothing(lookback_s, 
     memory = DecisionMemory(NO_SPECULATION, largest=LargestRate(13.0, NOW - 86400.0))
     past = flat(2.0) if lookback_s else None
     assert (ask(model, 2.0, policy=policy, past=past, memory=memory).arm == EAGLE) is entered
+
+
+CHANGES = replace(QUICK, follow=Follow.CHANGES)
+FLAT = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.9, 0.058, 2.5)})
+LITTLE_RPS, MUCH_RPS = 8.7, 10.5
+"""Rates beyond the break-even of 7.7 at which no speculation saves 3 and 11 percent of the request time on eagle/7."""
+
+
+@pytest.mark.parametrize("rps", [LITTLE_RPS, MUCH_RPS])
+@pytest.mark.parametrize("since_s", [0.0, 3600.0])
+def test_a_break_even_protects_once_it_is_passed_by_much_or_for_an_hour(rps, since_s):
+    memory = DecisionMemory(EAGLE, candidate=NO_SPECULATION, candidate_since_s=NOW - since_s)
+    found = ask(FLAT, rps, EAGLE, memory=memory)
+    assert found.arm == NO_SPECULATION
+    assert found.memory.candidate_since_s == NOW - since_s
+    assert found.protects is (rps == MUCH_RPS or since_s == 3600.0)
+
+
+@pytest.mark.parametrize("policy", [QUICK, CHANGES])
+def test_an_arm_that_follows_changes_is_entered_once(policy):
+    first = ask(chat(), 3.0, policy=policy)
+    assert (first.arm, first.memory.chosen) == (EAGLE, True)
+    left = replace(first.memory, running=NO_SPECULATION, last_switch_s=NOW - 7200.0)
+    again = ask(chat(), 3.0, policy=policy, memory=left)
+    if policy is QUICK:
+        assert again.arm == EAGLE
+    else:
+        assert (again.action, again.arm, again.reason) == (
+            Action.HOLD,
+            NO_SPECULATION,
+            Reason.FOLLOWS_CHANGES,
+        )
+        assert "the arm follows changes, not the load" in sentence(again)
+    assert ask(chat(), 3.0, policy=policy, memory=replace(left, chosen=False)).arm == EAGLE
+
+
+@pytest.mark.parametrize(("rps", "since_s", "leaves"), [(LITTLE_RPS, 0.0, False), (LITTLE_RPS, 3600.0, True), (MUCH_RPS, 0.0, True)])  # fmt: skip
+def test_an_arm_that_follows_changes_is_left_by_the_exits_that_protect(rps, since_s, leaves):
+    memory = DecisionMemory(EAGLE, chosen=True, candidate=NO_SPECULATION, candidate_since_s=NOW - since_s)
+    found = ask(FLAT, rps, EAGLE, CHANGES, memory=memory)
+    assert found.arm == (NO_SPECULATION if leaves else EAGLE)
+    assert (found.reason is Reason.FOLLOWS_CHANGES) is not leaves
+    assert found.memory.running == found.arm
+
+
+def test_an_arm_that_follows_changes_is_left_for_an_objective_that_another_arm_keeps():
+    policy = replace(CHANGES, slo=Slo(tpot_s=0.010))
+    found = ask(chat(), 3.0, policy=policy, memory=DecisionMemory(NO_SPECULATION, chosen=True), tpot_s=0.020)
+    assert (found.action, found.arm, found.reason) == (Action.SWITCH, EAGLE, Reason.SLO_VIOLATED)
+
+
+def test_a_past_says_what_one_arm_and_following_the_load_would_have_been_worth():
+    night = [3.0] * 216 + [20.0] * 72
+    past = PastRates([NOW - 300.0 * (863 - i) for i in range(864)], night * 3)
+    found = ask(chat(), 3.0, policy=replace(QUICK, lookback_s=259200.0), past=past).followed
+    assert found.days == pytest.approx(3.0, abs=0.1)
+    assert 0.0 <= found.one < found.each < 1.0
+    assert found.changes == 5
+    assert "in 5 changes" in followed_text(found)
+    assert ask(chat(), 3.0, past=flat(3.0, days=0.5)).followed is None

@@ -23,7 +23,7 @@ def test_the_service_is_one_that_the_operator_takes(served):
         served.shape.prompt_tokens,
         served.shape.output_tokens,
     )
-    assert service.spec.calibration.answers.check is AnswerCheck.WARN
+    assert service.spec.answer_check is AnswerCheck.WARN
     assert [method.draft_lengths for method in service.spec.candidates.methods] == [
         served.draft_lengths,
         (deployments.DRAFT_LENGTH,),

@@ -84,7 +84,9 @@ def test_figures_say_their_unit_or_are_ratios(definition):
         # The engine's own words for how it draws tokens, and shares.
         r"|temperature|topP|penalty|rates"
         # Counts of requests and of GPUs.
-        r"|posts|refusals|served|queuedRequests|queuedWithout|gpusNotNeeded)$"
+        r"|posts|refusals|served|queuedRequests|queuedWithout|gpusNotNeeded"
+        # In the unit of a user's own expression.
+        r"|max)$"
     )
     unit = re.compile(r"([Ss]econds|Rps|Percent|S|Used|tokensPerSecond|Left)$")
     for path, node in parts(definition):

@@ -48,7 +48,7 @@ _options = several(
         "policies",
         multiple=True,
         metavar="NAME",
-        help="breakeven, none, schedule[:METHOD], static:METHOD:K, static:METHOD:schedule, oracle (pays for rolls), "
+        help="breakeven, changes (the same, updatePolicy.follow: Changes), none, schedule[:METHOD], static:METHOD:K, static:METHOD:schedule, oracle (pays for rolls), "
         "oracle-free; may be repeated. Default: all but schedule.",
     ),
     click.option("--arm", "arms", multiple=True, metavar="METHOD:K", help="Candidate, or METHOD:schedule; default: arms of static policies, else all measured."),

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +26,8 @@ from breakeven.planning.decision_memory import DecisionMemory, LargestRate, Live
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import ArmSaving, SavingDecision, Stakes, decide_by_saving
 from breakeven.planning.forecast import Forecast, PastRates, forecast
-from breakeven.planning.learned_laws import INDEPENDENT_S, FittedLaw
-from breakeven.planning.objective import Policy, tail_factor
+from breakeven.planning.learned_laws import INDEPENDENT_S, FittedLaw, in_flight
+from breakeven.planning.objective import Follow, Policy, tail_factor
 from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
 from breakeven.planning.surprise import LASTS_S
 from breakeven.profile import Comparison, Profile
@@ -34,6 +35,13 @@ from breakeven.reasons import Reason
 
 _FALLEN = 0.85
 """Live acceptance on chat scatters by 5 to 11 % between samples of thousands of drafts; less is no collapse."""
+_MUCH = 0.05
+"""Share of the request time that no speculation saves from which a break-even is passed by much."""
+_LONG_S = 3600.0
+"""Time for which no speculation must have been the better arm until a break-even is passed for long."""
+_HOUR_S = 3600.0
+_LEAST_HOURS = 24
+"""Hours of a past below which it says nothing about what an arm should follow."""
 _GRID = 64
 _KNOWN_SHARE = 0.9
 """Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
@@ -49,6 +57,22 @@ class Action(StrEnum):
     SWITCH = "Switch"
     HOLD = "Hold"
     """Nothing is changed: there is nothing to decide on, or a limit forbids it for some time."""
+
+
+class FollowedPast(NamedTuple):
+    """What a past would have been worth to a policy that follows changes, and at most to a policy that follows the load.
+
+    Attributes:
+        arm: the best single arm of all its hours.
+        one, each: share of the request time without speculation that this arm, or the best arm of each hour, would have saved.
+        changes: how often the best arm of an hour was another one than in the hour before.
+    """
+
+    days: float
+    arm: Arm
+    one: float
+    each: float
+    changes: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +92,7 @@ class Decision:
         evaluations: figures of every arm at the load; empty if there were laws alone.
         confidence: of every bound in them, two-sided.
         speedup: of the running arm at the load, by the profile and what live latency has shown; None if it has none.
+        followed: the past by what an arm follows; None if less than a day is known.
     """
 
     action: Action
@@ -87,6 +112,7 @@ class Decision:
     evaluations: Evaluations = field(default=Evaluations((), {}), compare=False)
     confidence: float = 0.9
     speedup: Estimate | None = None
+    followed: FollowedPast | None = None
 
     @cached_property
     def alternative(self) -> ArmSaving | None:
@@ -101,6 +127,18 @@ class Decision:
             return self.running
         considered = self.considered.arm if self.considered is not None else NO_SPECULATION
         return considered if considered != NO_SPECULATION else None
+
+    @cached_property
+    def protects(self) -> bool:
+        """Whether the switch protects users: measurements ask for it, or the break-even is passed by much or for long.
+
+        Such a switch waits for no window and no change of the service.
+        """
+        if self.action is not Action.SWITCH:
+            return False
+        if self.reason in {Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED}:
+            return True
+        return self.arm == NO_SPECULATION and _passed(self.considered, self.memory)
 
     @cached_property
     def figures(self) -> ArmEvaluation | None:
@@ -122,6 +160,13 @@ class Decision:
     def of(self, arm: Arm | None) -> ArmEvaluation | None:
         """An arm's figures at the load; None if nothing was asked."""
         return None if self.load.idle else self.evaluations.of(arm)
+
+
+def _passed(none: ArmSaving | None, memory: DecisionMemory) -> bool:
+    """Whether a break-even is passed by much or for long, by what no speculation saves and since when it has been wanted."""
+    since_s, now_s = memory.candidate_since_s, memory.decided_s
+    lasts_s = 0.0 if since_s is None or now_s is None else now_s - since_s
+    return lasts_s >= _LONG_S or (none is not None and none.share >= _MUCH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,23 +225,26 @@ class Situation:
 
     def answer(self, after: DecisionMemory) -> Decision:
         """The decision: the rule's answer within the limits."""
-        now_s = self.now_s
         running, wanted, advised = self.memory.running, self._wanted(), self.memory.advised
         if wanted == running and self.load.idle:
             return self.held(Reason.NO_LOAD, after)
+        if self._follows_changes and wanted != running:
+            return self._exit(wanted, after)
         if wanted in {advised or running, NO_SPECULATION}:
             return self._now(wanted, after)
+        return self._entry(wanted, after)
+
+    def _entry(self, wanted: Arm, after: DecisionMemory) -> Decision:
+        """The decision about a speculative arm that is worth entering."""
+        now_s = self.now_s
+        running, advised = self.memory.running, self.memory.advised
         # Of the arm that is advised no time counts for another one.
-        awaited = self.memory.candidate != (advised or NO_SPECULATION)
+        awaited = self.memory.candidate not in {advised, NO_SPECULATION}
         since_s = self.memory.candidate_since_s if awaited else None
         # A clock that was set back must not hold for ever.
         since_s = now_s if since_s is None else min(since_s, now_s)
-        last_s = self.memory.last_switch_s
-        rolled_s = -math.inf if last_s is None else min(last_s, now_s)
-        # No arm is entered within a day of a roll if requests have had to wait within a day.
-        day_s, stood_s = self.policy.day_s, after.backlog.stood_s
-        rested_s = rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
-        cooled_s = max(rolled_s + self.policy.cooldown_s, rested_s)
+        rested_s = self._rested_s(after)
+        cooled_s = max(self._rolled_s + self.policy.cooldown_s, rested_s)
         dwelt_s = since_s + self.policy.dwell_s
         due_s = dwelt_s if wanted == running else max(cooled_s, dwelt_s)
         waiting = replace(after, candidate=wanted, candidate_since_s=since_s)
@@ -212,13 +260,53 @@ class Situation:
         reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
         return self._said(Action.HOLD, wanted, reason, waiting, due_s)
 
+    @property
+    def _follows_changes(self) -> bool:
+        return self.policy.follow is Follow.CHANGES and self.memory.chosen
+
+    @property
+    def _rolled_s(self) -> float:
+        last_s = self.memory.last_switch_s
+        return -math.inf if last_s is None else min(last_s, self.now_s)
+
+    def _rested_s(self, after: DecisionMemory) -> float:
+        """Time (s) until which no arm is entered, because requests have had to wait within a day of now and of a roll."""
+        now_s, day_s, stood_s = self.now_s, self.policy.day_s, after.backlog.stood_s
+        return self._rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
+
+    def _exit(self, wanted: Arm, after: DecisionMemory) -> Decision:
+        """The decision about an arm that was chosen for the service as it is: it is left by an exit that protects, or kept."""
+        if wanted != NO_SPECULATION and self._presses(wanted, rested=self.now_s >= self._rested_s(after)):
+            return self._now(wanted, after)
+        none = next((one for one in self.found.options if one.arm == NO_SPECULATION), None)
+        candidate, since_s = wanted, self._left_since_s()
+        if none is not None and (wanted == NO_SPECULATION or none.surely_net > 0.0):
+            left = self._now(NO_SPECULATION, after)
+            if left.protects:
+                return left
+            candidate = NO_SPECULATION
+        waiting = replace(after, candidate=candidate, candidate_since_s=since_s)
+        return self._said(Action.HOLD, candidate, Reason.FOLLOWS_CHANGES, waiting)
+
     def _now(self, wanted: Arm, after: DecisionMemory) -> Decision:
         """The decision that nothing holds back."""
-        kept = replace(after, candidate=None, candidate_since_s=None)
         if wanted == self.memory.running:
+            kept = replace(after, candidate=None, candidate_since_s=None)
             return self._said(Action.STAY, wanted, self._why_stay(), kept)
-        kept = replace(kept, running=wanted, last_switch_s=self.now_s)
+        kept = replace(after, running=wanted, last_switch_s=self.now_s, chosen=True)
+        if wanted == NO_SPECULATION:
+            # A switch that somebody holds back is asked for again, and it counts for how long.
+            kept = replace(kept, candidate=wanted, candidate_since_s=self._left_since_s())
+        else:
+            kept = replace(kept, candidate=None, candidate_since_s=None)
         return self._said(Action.SWITCH, wanted, self._why_switch(wanted), kept)
+
+    def _left_since_s(self) -> float:
+        """Time since which no speculation has been wanted (s); a clock that was set back must not hold for ever."""
+        known, now_s = self.memory, self.now_s
+        if known.candidate != NO_SPECULATION or known.candidate_since_s is None:
+            return now_s
+        return min(known.candidate_since_s, now_s)
 
     def _wanted(self) -> Arm:
         """The arm that needs fewest replicas, if they follow the load; else the arm that saves most."""
@@ -416,3 +504,28 @@ def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
     """Time (s) that this window stands for: since the last decision, at most `INDEPENDENT_S`."""
     since_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
     return min(max(since_s, 0.0), INDEPENDENT_S)
+
+
+def followed_past(laws: Sequence[FittedLaw], past: PastRates) -> FollowedPast | None:
+    """The past by its hours and the laws, rolls free; None if less than a day is known.
+
+    Hindsight stands in for the decision of each hour, which makes the figure of the load an upper bound.
+    """
+    hours = np.floor(np.asarray(past.end_s, dtype=float) / _HOUR_S)
+    known, places = np.unique(hours, return_inverse=True)
+    arms = [law.arm for law in laws]
+    if len(known) < _LEAST_HOURS or NO_SPECULATION not in arms:
+        return None
+    rates = np.bincount(places, weights=past.rps) / np.bincount(places)
+    held = in_flight(laws, rates, np.ones((1, len(laws), 2)))[:, 0]
+    whole, none = held.sum(axis=1), float(held[arms.index(NO_SPECULATION)].sum())
+    if not none > 0.0:
+        return None
+    best, choices = int(whole.argmin()), held.argmin(axis=0)
+    return FollowedPast(
+        len(known) / 24.0,
+        arms[best],
+        1.0 - float(whole[best]) / none,
+        1.0 - float(held.min(axis=0).sum()) / none,
+        int((choices[1:] != choices[:-1]).sum()),
+    )

@@ -154,10 +154,11 @@ class DecisionMemory:
 
     Attributes:
         last_switch_s: when the running arm was switched to (s, any clock that `now_s` uses too); None if never.
-        candidate: the speculative arm that would have been entered last time, if a limit had not held it back.
-        candidate_since_s: since when entering one has been worth it without a pause (s).
+        candidate: the arm that would have been entered last time, if nothing had held it back.
+        candidate_since_s: since when entering a speculative arm, or leaving one, has been worth it without a pause (s).
         advised: the arm that somebody else was last advised to run in place of `running`, and does not run yet; None if no
             advice stands.
+        chosen: whether an arm was entered, or left, by the profile in force; a policy that follows changes enters none then.
         seen: newest live acceptance per drafter. Without it an arm that was left because its acceptance fell would be
             entered again on its calibrated one. Drop it when a new profile comes into force, and `evidence` with it.
         saved: request-seconds per replica that speculation has saved; older ones fade.
@@ -170,6 +171,7 @@ class DecisionMemory:
     candidate: Arm | None = None
     candidate_since_s: float | None = None
     advised: Arm | None = None
+    chosen: bool = False
 
     seen: tuple[LiveAcceptance, ...] = ()
     saved: float = 0.0

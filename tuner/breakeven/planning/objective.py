@@ -16,6 +16,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from statistics import NormalDist
 
 import numpy as np
@@ -181,6 +182,16 @@ def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> Obje
 _DAY_S = 86400.0
 
 
+class Follow(StrEnum):
+    """What an arm follows once it was chosen: the load across its break-even, or changes of the service alone.
+
+    Either way an arm is left for its exits: a break-even passed for long or by much, overload, a missed objective.
+    """
+
+    LOAD = "Load"
+    CHANGES = "Changes"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Gain that a change of arm requires, and its risk; the defaults are for production.
@@ -196,6 +207,7 @@ class Policy:
         roll_seconds: capacity that one roll costs each replica, its start-up time (s).
         roll_away_share: share of the replicas that are away at a time during a roll; 0 where new ones come first.
         lookback_s: how far back loads are known at the most (s); 0: the present load is taken to last.
+        follow: with Changes one arm is entered for a profile, and after that only left.
     """
 
     min_gain: float = 0.03
@@ -208,6 +220,7 @@ class Policy:
     roll_away_share: float = 0.0
     horizon_s: float = 14400.0
     lookback_s: float = 259200.0
+    follow: Follow = Follow.LOAD
 
     @property
     def day_s(self) -> float:

@@ -12,6 +12,7 @@ from breakeven.phrases import (
     NOT_KNOWN,
     are_known,
     between,
+    counted,
     duration_text,
     figure,
     fixed,
@@ -19,7 +20,7 @@ from breakeven.phrases import (
     spoken,
     through,
 )
-from breakeven.planning.decision import Action, Decision
+from breakeven.planning.decision import Action, Decision, FollowedPast
 from breakeven.planning.expected_saving import ArmSaving
 from breakeven.planning.observed_load import Load
 from breakeven.profile import Comparison
@@ -240,6 +241,14 @@ def _peak(decision: Decision) -> str:
     return f"{ahead}; it is entered when no such peak is ahead"
 
 
+def followed_text(one: FollowedPast) -> str:
+    """What a past would have been worth to an arm that follows changes, and at most to an arm that follows the load."""
+    return (
+        f"over the last {figure(one.days)} days {spoken(one.arm)} all along would have saved {fixed(100 * one.one)} % of request time "
+        f"without speculation, and following the load at most {fixed(100 * one.each)} %, in {counted(one.changes, 'change')}"
+    )
+
+
 def _cooling(decision: Decision) -> str:
     policy, last_s, until_s = decision.policy, decision.memory.last_switch_s, decision.until_s
     if last_s is not None and until_s is not None and until_s - last_s >= policy.day_s > policy.cooldown_s:
@@ -287,6 +296,9 @@ _EXPLANATIONS: dict[Reason, Callable[[Decision], str]] = {
     Reason.PEAK_AHEAD: _peak,
     Reason.COOLING_DOWN: _cooling,
     Reason.DWELLING: _dwelling,
+    Reason.FOLLOWS_CHANGES: lambda one: (
+        f"{_saves(one)}, and the arm follows changes, not the load: it is chosen again by the next profile"
+    ),
     Reason.WIDE_BOUNDS: lambda one: (
         f"{_saves(one)}, which the roll and the doubt about the fit outweigh; more calibration points would narrow it"
     ),

@@ -11,7 +11,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, SCHEDULE, Arm
 from breakeven.errors import InputError
 from breakeven.fitting import with_schedule
-from breakeven.planning.objective import Policy
+from breakeven.planning.objective import Follow, Policy
 from breakeven.profile import Profile
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.controllers import (
@@ -33,8 +33,10 @@ from breakeven_sim.replay.stepping import PiecewiseLaw, ReplayedWindow, SteppedF
 from breakeven_sim.replay.traces import RateTrace, RequestTrace
 
 POLICIES = (
-    "breakeven", "none", "schedule", "static:METHOD:K", "static:METHOD:schedule", "oracle", "oracle-free"
+    "breakeven", "changes", "none", "schedule", "static:METHOD:K", "static:METHOD:schedule", "oracle", "oracle-free"
 )  # fmt: skip
+DECIDED = {"breakeven": Follow.LOAD, "changes": Follow.CHANGES}
+"""Policies of the decision code, by what the arm follows."""
 _Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 HINDSIGHT_WINDOW_S = 60.0
 _MOST_CHOICES = 10_000
@@ -74,7 +76,7 @@ def parse_policy(name: str) -> Arm | ScheduleOf | None:
             return ScheduleOf()
         case ["none"]:
             return NO_SPECULATION
-        case ["breakeven" | "oracle" | "oracle-free"]:
+        case ["breakeven" | "changes" | "oracle" | "oracle-free"]:
             return None
     raise InputError(f"--policy {name}", "unknown", f"one of {', '.join(POLICIES)}")
 
@@ -99,7 +101,8 @@ class Study:
         every_s: between two decisions on the event clock (s).
         window_s: that a decision looks back on (s).
         lookback_s: a decision knows the loads of this time before it (s); 0: the present load is expected to last.
-        reasons: how often the decision code gave each reason.
+        stepped_s: longest time between two decisions where the trace has rates (s).
+        reasons: how often the decision code gave each reason, following what `policy` says.
         left_out: requests that no engine of these arms could hold; they are not replayed.
     """
 
@@ -115,6 +118,7 @@ class Study:
     every_s: float = 60.0
     window_s: float = 300.0
     lookback_s: float = LOOKBACK_S
+    stepped_s: float = STEPPED_DECISION_S
     compared: Sequence[str] = ()
     scheduled: Sequence[str] = ()
     reasons: dict[str, int] = field(default_factory=dict)
@@ -126,7 +130,7 @@ class Study:
     def __post_init__(self) -> None:
         if isinstance(self.trace, RateTrace):
             # Within a long window the decision code looks more than once.
-            self.trace = self.trace.finer(STEPPED_DECISION_S)
+            self.trace = self.trace.finer(self.stepped_s)
         families = [*(arm.family for arm in self.candidates if arm.scheduled), *self.scheduled]
         static = [arm for arm in self.candidates if not arm.scheduled]
         self.candidates = list(dict.fromkeys([*static, *map(self._schedule, families)]))
@@ -168,8 +172,8 @@ class Study:
                 if not one.scheduled and one.k == arm.k and arm.method in {one.family, one.method}
             )
             return self._replay(next(same, arm), [])
-        if name == "breakeven":
-            return self._decided()
+        if name in DECIDED:
+            return self._decided(DECIDED[name])
         return self._free_oracle() if name == "oracle-free" else self._oracle()
 
     def _oracle(self) -> PolicyOutcome:
@@ -177,9 +181,7 @@ class Study:
         arms = [NO_SPECULATION, *self.candidates]
         # Hindsight can do everything that a policy without hindsight does.
         others = [
-            name
-            for name in self.compared
-            if name == "breakeven" or isinstance(parse_policy(name), ScheduleOf)
+            name for name in self.compared if name in DECIDED or isinstance(parse_policy(name), ScheduleOf)
         ]
         tried = [self.outcome(name) for name in (*map(static_name, arms), *others)]
         plan = best_plan(self._known_load(), self._laws_of_any_arm(), self.replicas, self.policy.roll_seconds)
@@ -212,12 +214,13 @@ class Study:
         scheduled = [self._schedule(one.family) for one in wanted if isinstance(one, ScheduleOf)]
         return {arm: self.law(arm) for arm in (NO_SPECULATION, *self.candidates, *scheduled)}
 
-    def _decided(self) -> PolicyOutcome:
+    def _decided(self, follows: Follow) -> PolicyOutcome:
         # The decision must reckon with the replicas that a roll of this fleet takes away at a time.
         policy = replace(
             self.policy,
             roll_away_share=1.0 / waves(self.replicas) if self.replicas > 1 else 0.0,
             lookback_s=self.lookback_s,
+            follow=follows,
         )
         past = SeenRates(self.lookback_s)
         decider = Decider(self.profile, policy, self.candidates, past)
@@ -232,7 +235,8 @@ class Study:
                 self.policy.roll_seconds,
                 lambda fleet, window, _: decide_after(decider, past, fleet, window, trace),
             )
-        self.reasons = decider.reasons
+        if follows is self.policy.follow:
+            self.reasons = decider.reasons
         return outcome
 
     def _replay(

@@ -1,0 +1,115 @@
+"""Mode NextRollout on a real API server: the owner's own rollouts take the arm, however he makes them, and nothing else does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from operatorcluster import manifests
+from operatorcluster.stage import Place
+from operatorcluster.waiting import until
+
+COVERS = ("charts/breakeven/templates/admissionpolicy.yaml", "operator/breakeven_operator/judging/gates.py")
+NEXT = "breakeven.dev/next-rollout"
+NAMED = f"deployment/{manifests.TARGET}"
+EAGLE = '{"method":"eagle3","model":"org/eagle-head","num_speculative_tokens":3}'
+POLICY = {"updatePolicy": {"mode": "NextRollout", "pinnedArm": "eagle/3"}}
+
+
+def noted(text: str, **changes: Any) -> dict[str, Any]:
+    """The target as its owner's repository has it, with something new in its pod template."""
+    target = manifests.target()
+    manifests.engine(target)["env"].append({"name": "NOTE", "value": text})
+    manifests.engine(target).update(changes)
+    return target
+
+
+def proposal(place: Place) -> str | None:
+    return place.get("deployment", manifests.TARGET)["metadata"].get("annotations", {}).get(NEXT)
+
+
+def proposed(place: Place) -> None:
+    """Nothing restarts for the arm that should run: it is written beside the template, and said in one word everywhere."""
+    place.managed(**POLICY)
+    made = place.until_decided("AwaitsRollout")
+    assert (made["arm"], "nothing restarts for it" in made["message"]) == ("eagle/3", True)
+    until("it is written", lambda: proposal(place) == f"org/chat-8b {EAGLE}")
+    assert place.annotation() is None
+    assert len(place.all("replicaset")) == 1
+
+
+@pytest.mark.always
+@pytest.mark.parametrize(
+    "how",
+    ["edit", "restart", "apply", "argo", "argo-force", "flux"],
+)
+def test_an_owners_rollout_takes_the_arm(place: Place, how: str, tmp_path: Any, monkeypatch: Any) -> None:
+    # Argo CD and Flux own what they apply from the beginning.
+    manager = {"argo": "argocd-controller", "argo-force": "argocd-controller", "flux": "kustomize-controller"}
+    options: tuple[str, ...] = ()
+    if how in manager:
+        options = ("--server-side", f"--field-manager={manager[how]}")
+        options += () if how == "argo" else ("--force-conflicts",)
+        place.apply(manifests.target(), options=options)
+        place.apply(manifests.profile(place.stage.fingerprint), manifests.service(**POLICY))
+        place.until_decided("AwaitsRollout")
+        until("it is written", lambda: proposal(place) == f"org/chat-8b {EAGLE}")
+    else:
+        proposed(place)
+    if how == "restart":
+        place.kubectl("rollout", "restart", NAMED)
+    elif how == "edit":
+        editor = tmp_path / "editor"
+        editor.write_text("#!/bin/sh\nsed -i 's/--shutdown-timeout=10/--shutdown-timeout=11/' \"$1\"\n")
+        editor.chmod(0o755)
+        monkeypatch.setenv("KUBE_EDITOR", str(editor))
+        place.kubectl("edit", NAMED)
+    else:
+        place.apply(noted("new"), options=options)
+    assert place.annotation() == EAGLE
+    place.until_settled("eagle/3")
+    assert place.until_event("AwaitsRollout")
+    place.until_decided("Pinned", "Stay")
+    # Another sync of the same manifest changes nothing, nor does scaling.
+    if how in {"apply", *manager}:
+        place.apply(noted("new"), options=options)
+    place.kubectl("scale", NAMED, "--replicas=2")
+    assert len(place.all("replicaset")) == 2
+    assert place.annotation() == EAGLE
+
+
+@pytest.mark.always
+def test_a_rollout_that_is_undone_and_a_new_model_keep_the_arm_out(place: Place) -> None:
+    proposed(place)
+    place.kubectl("rollout", "restart", NAMED)
+    place.until_settled("eagle/3")
+    place.kubectl("rollout", "undo", NAMED)
+    assert place.annotation() is None
+    place.until_settled("none")
+    place.until_decided("AwaitsRollout")
+    place.kubectl("rollout", "restart", NAMED)
+    assert place.annotation() == EAGLE
+    other = ["org/chat-70b", *manifests.engine(manifests.target())["args"][1:]]
+    place.apply(noted("model", args=other))
+    assert place.annotation() == "null", "the drafter belongs to another model"
+
+
+def test_a_proposal_is_taken_back_with_the_mode_and_while_paused(place: Place) -> None:
+    proposed(place)
+    place.patch("specsvc", "chat", {"spec": {"paused": True}})
+    until("nothing is proposed", lambda: proposal(place) is None)
+    place.patch("specsvc", "chat", {"spec": {"paused": False}})
+    until("it is proposed again", lambda: proposal(place) is not None)
+    place.patch("specsvc", "chat", {"spec": {"updatePolicy": {"mode": "Recommend"}}})
+    until("nothing is proposed", lambda: proposal(place) is None)
+    place.kubectl("rollout", "restart", NAMED)
+    assert place.annotation() is None
+
+
+def test_the_operator_may_change_no_other_metadata(place: Place) -> None:
+    place.managed(paused=True)
+    until("the target is there", lambda: place.get("deployment", manifests.TARGET))
+    for patch in ({"annotations": {"other": "x"}}, {"labels": {"other": "x"}}):
+        assert "no metadata" in place.refused("deployment", {"metadata": patch})
+    assert place.refused("deployment", {"metadata": {"annotations": {NEXT: "org/chat-8b null"}}}) == ""
