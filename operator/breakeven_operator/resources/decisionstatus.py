@@ -133,11 +133,11 @@ def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
 
 
 def _by_prompt(facts: DecisionFacts) -> str | None:
-    if facts.compared is None or not facts.prompts:
+    if facts.compared is None or facts.subject is None or not facts.prompts:
         return None
     from breakeven.planning.prompt_lengths import by_prompt, prompts_text  # noqa: PLC0415 - see TYPE_CHECKING above
 
-    found = by_prompt(facts.of(facts.compared.arm), facts.of(NO_SPECULATION), facts.prompts)
+    found = by_prompt(facts.of(facts.subject), facts.of(NO_SPECULATION), facts.prompts)
     return prompts_text(found) or None
 
 

@@ -159,7 +159,7 @@ def verdict(
         return f"These points do not show whether speculation pays {where}."
     bounds = f"({through(best.speedup, *best.speedup_ci, places=2)})" if best.speedup_ci is not None else ""
     until = f", {best.how_known}" + (f"; it {best.break_even}" if best.break_even else "")
-    said = prompts_text(by_prompt(found.of(best.arm), found.none, prompts))
+    said = prompts_text(by_prompt(found.of(arm), found.none, prompts))
     until += f". By prompt: {said}" if said else ""
     known = Estimate.of(best.speedup, best.speedup_ci)
     if known.above(1.0):
