@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
@@ -250,7 +250,7 @@ class Board:
             curves = self._curves_of(laws[1]) if laws is not None else ()
             page = service_page(published, name, trail, curves, given, now)
             front = self._front(
-                request, given, published, now, f"/json/services/{name.namespace}/{name.name}"
+                request, given, published, now, f"/json/services/{quote(name.namespace)}/{quote(name.name)}"
             )
             return service_json(published, page, trail, now) if as_json else service_html(page, front)
 
