@@ -217,7 +217,7 @@ async def _play(
 
 def _pages(cast: tuple[Casting, ...]) -> dict[str, str]:
     """The board's pages by the name of their picture: all services, and the first one."""
-    return {"board": "", "board-service": f"services/{installation.NAMESPACE}/{cast[0].name}"}
+    return {"board": "", "service": f"services/{installation.NAMESPACE}/{cast[0].name}"}
 
 
 def _writes(cluster: LocalCluster, cast: tuple[Casting, ...]) -> dict[str, list[str]]:

@@ -9,13 +9,15 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-_WINDOW = "1400,2000"
+WINDOWS = {1440: 1000, 1280: 900, 390: 844}
+"""Widths of the pictures, and how much of a page each shows."""
+
 _LONGEST_S = 60.0
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def photograph(address: str, pages: Mapping[str, str], folder: Path) -> str:
-    """Write `NAME.png` of each page into a folder; a sentence about what was done, or why nothing was.
+    """Write `NAME-WIDTH.png` of each page at each width into a folder; a sentence about what was done, or why nothing was.
 
     Args:
         address: of the board, with a slash at its end.
@@ -25,16 +27,18 @@ def photograph(address: str, pages: Mapping[str, str], folder: Path) -> str:
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
         return "no screenshots of the board: there is no Chromium (Debian, Ubuntu: apt-get install chromium)"
-    for name, path in pages.items():
-        file = folder / f"{name}.png"
+    files = {
+        folder / f"{name}-{width}.png": (path, width) for name, path in pages.items() for width in WINDOWS
+    }
+    for file, (path, width) in files.items():
         file.unlink(missing_ok=True)
-        problem = _shot(program, address + path, file)
+        problem = _shot(program, address + path, file, f"{width},{WINDOWS[width]}")
         if problem:
             return f"no screenshots of the board: {Path(program).name} {problem}"
-    return f"screenshots of the board: {', '.join(os.path.relpath(folder / f'{name}.png') for name in pages)}"
+    return f"screenshots of the board: {', '.join(map(os.path.relpath, files))}"
 
 
-def _shot(program: str, url: str, file: Path) -> str:
+def _shot(program: str, url: str, file: Path, window: str) -> str:
     """Write one screenshot; empty, or why there is none."""
     # Chromium's sandbox refuses root, who runs the demo in containers.
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -43,7 +47,7 @@ def _shot(program: str, url: str, file: Path) -> str:
             done = subprocess.run(
                 [
                     program, "--headless=new", *sandbox, "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-                    f"--user-data-dir={profile}", f"--window-size={_WINDOW}", f"--screenshot={file.resolve()}", url,
+                    f"--user-data-dir={profile}", f"--window-size={window}", f"--screenshot={file.resolve()}", url,
                 ],
                 capture_output=True, text=True, check=False, timeout=_LONGEST_S,
             )  # fmt: skip

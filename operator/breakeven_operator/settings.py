@@ -142,6 +142,8 @@ class Settings(BaseModel):
         timing: times that decisions wait, as JSON; production has the defaults.
         bind_address, port: of /metrics and /readyz.
         probe_port: of /healthz, at the same address; 0: there is none.
+        dashboard_url: address of the Grafana dashboard that the board links to; empty: none.
+        runbook_url_prefix: what stands before ALERT.md in the board's links; empty: none.
         board_port: of the board, on the loopback; 0: there is none.
         board_address: where it listens besides, for readers with a token; empty: nowhere.
         board_path_prefix: of its addresses; empty: none.
@@ -194,6 +196,8 @@ class Settings(BaseModel):
     bind_address: str = "0.0.0.0"  # noqa: S104 - in a pod, the kubelet and Prometheus ask
     port: int = Field(default=8080, ge=0, le=65535)
     probe_port: int = Field(default=0, ge=0, le=65535)
+    dashboard_url: _Address = ""
+    runbook_url_prefix: _Address = ""
     board_port: int = Field(default=0, ge=0, le=65535)
     board_address: _IpAddress = ""
     board_path_prefix: _Prefix = ""

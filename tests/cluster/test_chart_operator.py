@@ -192,7 +192,7 @@ def page_of(address, token=None, path=""):
 def shown(address, token):
     """Services on the board, for whoever has the token."""
     text = page_of(address, token)[1]
-    return {where for where in ("llm/chat", "code/elsewhere") if f">{where}</a>" in text}
+    return {where for where in ("llm/chat", "code/elsewhere") if f'/services/{where}"' in text}
 
 
 def reader(cluster, name, *binding):
@@ -241,7 +241,8 @@ def test_the_board_shows_a_real_service_and_each_reader_his_namespaces():
             until(
                 "a reader sees his namespaces", lambda token=token, seen=seen: shown(network, token) == seen
             )
-        assert page_of(network, one, "services/code/elsewhere")[0] == 404
+        for path in ("services/code/elsewhere", "json/services/code/elsewhere"):
+            assert page_of(network, one, path)[0] == 404
         assert page_of(network, one, "services/llm/chat")[0] == 200
         assert refused(cluster, OPERATOR) == []
         assert complaints(cluster) == []

@@ -6,6 +6,7 @@ Format specifications alone write `1e+02 %`, `-0` and `1 pods`, and bounds of 0 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -98,6 +99,18 @@ def ratio_column(value: float | None, bounds: tuple[float | None, float | None] 
         return NOT_KNOWN
     ends = ("-" if end is None else fixed(end, 2) for end in (low, high))
     return f"{fixed(value, 2)} [{','.join(ends)}]"
+
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_RATIO = re.compile(rf"{_NUMBER}(?: \[(?:{_NUMBER}|-),(?:{_NUMBER}|-)\])?", re.ASCII)
+
+
+def ratio_read(text: str) -> Estimate | None:
+    """The figure and the bounds that a column of `ratio_column` shows, whatever word follows them; None if it shows none."""
+    found = _RATIO.match(text)
+    if found is None:
+        return None
+    return Estimate(*(None if end is None else float(end) for end in found.groups()))
 
 
 def pays_text(

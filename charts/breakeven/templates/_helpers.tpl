@@ -142,6 +142,8 @@ as it is: that is what promtool tests, and what users without Helm load.
 {{- if .enabled }}
 - {name: BREAKEVEN_BOARD_PORT, value: {{ .port | quote }}}
 - {name: BREAKEVEN_BOARD_PATH_PREFIX, value: {{ .pathPrefix | quote }}}
+- {name: BREAKEVEN_DASHBOARD_URL, value: {{ $.Values.alerts.dashboardUrl | quote }}}
+- {name: BREAKEVEN_RUNBOOK_URL_PREFIX, value: {{ $.Values.alerts.runbookUrlPrefix | quote }}}
 {{- if ne (toString .gpuPricePerHour) "" }}
 - {name: BREAKEVEN_GPU_PRICE_PER_HOUR, value: {{ .gpuPricePerHour | quote }}}
 {{- end }}

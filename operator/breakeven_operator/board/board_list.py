@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from breakeven.estimate import Estimate
-from breakeven_operator.board.board_rows import ServiceRow, needs_attention, row_of
+from breakeven_operator.board.board_rows import MARKS, ServiceRow, concerns_of, facts_of, row_of
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import SpeculativeServiceStatus
@@ -18,7 +19,11 @@ ROWS = 100
 
 LONGEST_FILTER = 63
 ATTENTION = "attention"
+SHOWN: Mapping[str, str] = {"pays": "Yes", "loses": "No", "unknown": "?"}
+"""Values of the field `show` beside attention, and the words of PAYS that they take."""
+
 _NOTHING = Estimate(0.0, 0.0, 0.0)
+_CALM = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class FleetWorth:
 
     Attributes:
         request_seconds: lower bounds and upper bounds are summed: all services at their worst, and at their best.
-        gpus: of services that speculate.
+        gpus: of services that speculate and need more GPUs, or fewer.
         calibration_gpu_hours: of all calibrations that ended; None if none is known.
     """
 
@@ -45,7 +50,7 @@ class ListFilter:
 
     namespace: str = ""
     text: str = ""
-    attention: bool = False
+    show: str = ""
     page: int = 1
 
     @classmethod
@@ -55,7 +60,7 @@ class ListFilter:
         return cls(
             given.get("namespace", "")[:LONGEST_FILTER].strip(),
             given.get("text", "")[:LONGEST_FILTER].strip(),
-            given.get("show") == ATTENTION,
+            given.get("show", "") if given.get("show") in {ATTENTION, *SHOWN} else "",
             max(int(number), 1) if number.isascii() and number.isdigit() and len(number) < 6 else 1,
         )
 
@@ -72,7 +77,7 @@ class ServiceList:
         found: services that the filter takes. pages: that they fill.
         seen: services that the reader may see.
         urgent: how many of them need attention; those come first.
-        paying: how many of them by their word: Yes, No, ?.
+        paying: how many of them by value of SHOWN.
         left_out: a sentence if not every namespace could be looked at; empty otherwise.
     """
 
@@ -96,26 +101,46 @@ def service_list(
 ) -> ServiceList:
     """One page of the board: `names` are the services that the reader may see, in order."""
     services = [published.services[name] for name in names if name in published.services]
+    ranks = {name: found[0].rank for name in names if (found := concerns_of(published, name, now))}
+    pays = {name: _pays(published, name) for name in names}
     taken = [name for name in names if asked.takes(name)]
-    urgent = {name for name in names if needs_attention(published, name, now)}
-    taken = [one for one in taken if one in urgent or not asked.attention]
-    taken.sort(key=lambda one: one not in urgent)
+    if asked.show:
+        wanted = SHOWN.get(asked.show)
+        taken = [one for one in taken if (one in ranks if wanted is None else pays[one] == wanted)]
+    taken.sort(key=lambda one: ranks.get(one, _CALM))
     pages = max(-(-len(taken) // ROWS), 1)
     page = min(asked.page, pages)
-    shown = taken[(page - 1) * ROWS : page * ROWS]
-    displays = [service.status.display for service in services]
-    words = Counter(((one.pays if one is not None else None) or "?").partition(" ")[0] for one in displays)
+    words = Counter(pays.values())
     return ServiceList(
-        rows=[row_of(published, name, now) for name in shown],
-        asked=ListFilter(asked.namespace, asked.text, asked.attention, page),
+        rows=[row_of(published, name, now) for name in taken[(page - 1) * ROWS : page * ROWS]],
+        asked=ListFilter(asked.namespace, asked.text, asked.show, page),
         found=len(taken),
         pages=pages,
         seen=len(names),
-        urgent=len(urgent),
-        paying={word: words.get(word, 0) for word in ("Yes", "No", "?")},
+        urgent=len(ranks),
+        paying={show: words[word] for show, word in SHOWN.items()},
         worth=sum_of(service.status for service in services),
         left_out=left_out,
     )
+
+
+def list_json(published: Publication, page: ServiceList, now: datetime) -> str:
+    """The rows of a page as JSON."""
+    found = {
+        "services": [facts_of(published, row, now) for row in page.rows],
+        "found": page.found,
+        "page": page.asked.page,
+        "pages": page.pages,
+        "left_out": page.left_out,
+    }
+    return json.dumps(found, indent=1)
+
+
+def _pays(published: Publication, name: NamespacedName) -> str:
+    service = published.services.get(name)
+    display = service.status.display if service is not None else None
+    word = str(display.pays if display is not None else "?").partition(" ")[0]
+    return word if word in MARKS else "?"
 
 
 def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
@@ -123,7 +148,8 @@ def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
     every = tuple(statuses)
     worths = [one.savings for one in every if one.savings is not None]
     times = [one.request_time for one in worths if one.request_saved_seconds is not None]
-    gpus = [one.gpus for one in worths if one.gpus_not_needed is not None and one.gpus_basis == "Running"]
+    gpus = [one.gpus for one in worths if one.gpus != _NOTHING and one.gpus_basis == "Running"]
+    gpus = [one for one in gpus if one.value is not None]
     used = [
         one.calibration.total_gpu_seconds / 3600.0
         for one in every

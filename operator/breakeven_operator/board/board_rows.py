@@ -1,21 +1,22 @@
-"""A service as one row of the board: the words of its status, and their age when the page is read. Pure."""
+"""A service as one row of the board: the words of its status, what needs attention, and bars beside the figures. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
-from breakeven.phrases import NOT_KNOWN, are_known, column, through
+from breakeven.phrases import column, ratio_read, spoken, through
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.plugin.alert_course import alert_states
-from breakeven_operator.plugin.explanation import waits, worries
-from breakeven_operator.plugin.service_table import calibration, doubts, last_roll
+from breakeven_operator.plugin.explanation import Notice, waits, worries
+from breakeven_operator.plugin.service_table import calibration, document, doubts
 from breakeven_operator.plugin.service_view import ServiceView, short_age
 from breakeven_operator.resources import SpeculativeService
 
@@ -23,37 +24,73 @@ MARKS = {"Yes": "✓", "No": "✗"}
 """Shapes beside the words of PAYS: colour carries no meaning of its own."""
 
 _UNKNOWN_MARK = "?"
+# Twice as fast and half as fast lie equally far from 1.
+_END_OF_RATIOS = 2.5
+_FARTHEST = 4.0
+
+
+class AxisPlace(NamedTuple):
+    """A figure and its bounds as places on an axis, in percent of its width; open ends lie at the ends of the axis."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """Distance of the bounds."""
+        return self.high - self.low
+
+
+def ratio_span(known: Estimate | None) -> AxisPlace | None:
+    """A speedup on an axis with 1 in its middle; None without a figure above 0."""
+    if known is None or known.value is None or not (math.isfinite(known.value) and known.value > 0.0):
+        return None
+
+    def place(ratio: float | None, otherwise: float) -> float:
+        if ratio is None:
+            return otherwise
+        share = math.log(ratio) / math.log(_END_OF_RATIOS) if ratio > 0.0 else -1.0
+        return round(50.0 + 50.0 * min(max(share, -1.0), 1.0), 1)
+
+    middle = place(known.value, 50.0)
+    if known.bounds is None:
+        return AxisPlace(middle, middle, middle)
+    return AxisPlace(middle, place(known.lower, 0.0), place(known.upper, 100.0))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadBar:
-    """A load per replica beside its break-even on one axis from 0 to `end_rps`; an open end is None."""
+    """A load per replica beside its break-even, as places on one axis from 0."""
 
-    load_rps: float
-    break_even_rps: Estimate
-    end_rps: float
+    load: float
+    break_even: AxisPlace
+    words: str
 
-    def share(self, rps: float | None, otherwise: float = 1.0) -> float:
-        """Place on the axis in percent; the place of `otherwise` if the end is open."""
-        return 100.0 * min(rps / self.end_rps if rps is not None else otherwise, 1.0)
 
-    @property
-    def words(self) -> str:
-        """The same as text."""
-        known = self.break_even_rps
-        ends = through(known.value or 0.0, known.lower, known.upper)
-        return f"load {column(self.load_rps, 'rps')}; break-even {column(known.value, 'rps')} ({ends})"
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Something that a person should look at; the most urgent rank is 0.
+
+    `alert` is the name of a rule of the chart, which has a runbook; empty otherwise.
+    """
+
+    rank: int
+    short: str
+    text: str
+    alert: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """One row; every field is text for people, `-` if there is nothing to say, as of a spec that is not valid.
+    """One row; every text is for people, `-` if there is nothing to say, as of a spec that is not valid.
 
     Attributes:
         mark: shape of `pays`.
-        bar: None if load or break-even is not known.
-        doubts: sentences about a status that is not of now.
-        worries: conditions that say a fault, and alerts of the chart.
+        speedup_bar, load_bar: None if the figure is not known.
+        waits: what holds a change back.
+        concerns: what needs attention, the most urgent first.
+        age: of the decision when the page is read.
         first: whether the figures are of the service's past, in which no arm was measured.
     """
 
@@ -65,24 +102,16 @@ class ServiceRow:
     pays: str = "not known"
     mark: str = _UNKNOWN_MARK
     speedup: str = "-"
+    speedup_bar: AxisPlace | None = None
     load: str = "-"
     break_even: str = "-"
-    bar: LoadBar | None = None
-    model_error: str = "-"
-    last_roll: str = "-"
-    answers: str = "-"
+    load_bar: LoadBar | None = None
     calibration: str = "-"
     reason: str = "-"
-    waits: Sequence[str] = ()
+    waits: Sequence[Notice] = ()
+    concerns: Sequence[Concern] = ()
     age: str = "-"
-    doubts: Sequence[str] = ()
-    worries: Sequence[str] = ()
     first: bool = False
-
-    @property
-    def needs_attention(self) -> bool:
-        """Whether a person should look."""
-        return bool(self.doubts or self.worries)
 
 
 def view_of(service: SpeculativeService) -> ServiceView:
@@ -102,47 +131,79 @@ def row_of(published: Publication, name: NamespacedName, now: datetime) -> Servi
     """The row of a published service."""
     service = published.services.get(name)
     if service is None:
-        return ServiceRow(name, reason=str(ClusterReason.INVALID_SPEC), worries=(published.invalid[name],))
+        return ServiceRow(
+            name, reason=str(ClusterReason.INVALID_SPEC), concerns=concerns_of(published, name, now)
+        )
     view = view_of(service)
     shown = view.display
-    pays = str(shown.get("pays") or "?")
+    pays, speedup = str(shown.get("pays") or "?"), str(shown.get("speedup") or "-")
     word = pays.partition(" ")[0]
+    pinned = ", pinned" if view.policy.get("pinnedArm") else ""
     return ServiceRow(
         name=name,
         target=str(shown.get("target") or view.target),
-        mode=f"{view.mode}, paused" if view.paused else view.mode,
+        mode=f"{view.mode}{pinned}{', paused' if view.paused else ''}",
         arm=str(shown.get("arm") or "-"),
         recommended=str(shown.get("recommended") or "-"),
         pays=pays if word in MARKS else pays.replace("?", "not known", 1),
         mark=MARKS.get(word, _UNKNOWN_MARK),
-        speedup=str(shown.get("speedup") or "-"),
+        speedup=speedup,
+        # The figure beside it may be a measured one, which no other field holds.
+        speedup_bar=ratio_span(ratio_read(speedup)),
         load=str(shown.get("load") or "-"),
         break_even=str(shown.get("breakEven") or "-"),
-        bar=load_bar(service),
-        model_error=model_error(service),
-        last_roll=last_roll(view),
-        answers=answers(service),
+        load_bar=load_bar(service),
         calibration=calibration(view, now),
         reason=str(shown.get("reason") or view.reason or "-"),
         waits=tuple(waits(view, now)),
+        concerns=_concerns(service, view, now),
         age=short_age(view.decided, now),
-        doubts=tuple(doubts(view, now)),
-        worries=_worries(service, view, now),
         first=word != pays,
     )
 
 
-def needs_attention(published: Publication, name: NamespacedName, now: datetime) -> bool:
-    """Whether a person should look at a service; cheaper than its whole row."""
+def concerns_of(published: Publication, name: NamespacedName, now: datetime) -> Sequence[Concern]:
+    """What needs attention: alerts that fire, an arm that loses, faults and held rolls, alerts to come, a status that is not of now."""
     service = published.services.get(name)
     if service is None:
-        return True
-    view = view_of(service)
-    return bool([*doubts(view, now), *_worries(service, view, now)])
+        return (Concern(2, str(ClusterReason.INVALID_SPEC), published.invalid[name]),)
+    return _concerns(service, view_of(service), now)
 
 
-def _worries(service: SpeculativeService, view: ServiceView, now: datetime) -> Sequence[str]:
-    return tuple(worries(view, [one.said(now) for one in alert_states(service, now)]))
+def _concerns(service: SpeculativeService, view: ServiceView, now: datetime) -> Sequence[Concern]:
+    return tuple(sorted(_found(service, view, now), key=lambda one: one.rank))
+
+
+def _found(service: SpeculativeService, view: ServiceView, now: datetime) -> Iterator[Concern]:
+    alerts = list(alert_states(service, now))
+    for one in alerts:
+        fires = one.fires <= now
+        yield Concern(0 if fires else 3, f"{one.name}{'' if fires else ' soon'}", one.said(now), one.name)
+    speculates = view.running not in {None, NO_SPECULATION.name}
+    told = any(one.name == "SpeculationUnprofitable" for one in alerts)
+    if speculates and not told and str(view.display.get("pays")).startswith("No"):
+        yield Concern(
+            1,
+            f"{spoken(view.running)} loses",
+            f"{spoken(view.running)} runs and does not pay: speedup {view.display.get('speedup')}.",
+        )
+    for point in worries(view):
+        yield Concern(2, *point)
+    for text in doubts(view, now):
+        yield Concern(4, "Status not of now", f"{text}.")
+
+
+def facts_of(published: Publication, row: ServiceRow, now: datetime) -> Mapping[str, Any]:
+    """A row as JSON: what `kubectl breakeven status --json` prints of the service, what needs attention and what it waits for."""
+    service = published.services.get(row.name)
+    known = document([view_of(service)], (), now)["services"][0] if service is not None else {}
+    return {
+        **known,
+        "namespace": row.name.namespace,
+        "name": row.name.name,
+        "attention": [one.text for one in row.concerns],
+        "waits": [one.text for one in row.waits],
+    }
 
 
 def load_bar(service: SpeculativeService) -> LoadBar | None:
@@ -153,31 +214,13 @@ def load_bar(service: SpeculativeService) -> LoadBar | None:
     load, edge = decision.load_rps, decision.break_even_rps
     if not (math.isfinite(load) and math.isfinite(edge) and load >= 0.0 and edge > 0.0):
         return None
-    known = Estimate(edge, decision.break_even_lower_rps, decision.break_even_upper_rps)
-    return LoadBar(load, known, 1.15 * max(load, edge, known.upper or 0.0))
+    lower, upper = decision.break_even_lower_rps, decision.break_even_upper_rps
+    end = 1.15 * max(load, edge, min(upper or 0.0, _FARTHEST * edge))
 
+    def place(rps: float | None, otherwise: float) -> float:
+        return round(100.0 * min(rps / end, 1.0), 1) if rps is not None else otherwise
 
-def model_error(service: SpeculativeService) -> str:
-    """Measured over predicted latency as a deviation: `+3 % [-1,+6]`."""
-    model = service.status.model
-    if model is None or model.latency_ratio is None or not math.isfinite(model.latency_ratio):
-        return "-"
-    ends = (model.latency_ratio_lower, model.latency_ratio_upper)
-    if not are_known(model.latency_ratio, *ends):
-        return NOT_KNOWN
-    low, high = ("-" if end is None else _deviation(end) for end in ends)
-    return f"{_deviation(model.latency_ratio)} % [{low},{high}]"
-
-
-def _deviation(ratio: float) -> str:
-    percent = round(100.0 * (ratio - 1.0))
-    return f"{percent:+d}" if percent else "0"
-
-
-def answers(service: SpeculativeService) -> str:
-    """The answers' word of the arm that speculates: the running one, else the recommended one."""
-    state, current, decision = service.status.calibration, service.status.current, service.status.decision
-    named = (current and current.arm, decision and decision.arm)
-    arm = next((one for one in named if one and one != NO_SPECULATION.name), None)
-    said = {one.arm: one.word for one in state.answers} if state is not None else {}
-    return said.get(arm, "-") if arm else "-"
+    words = f"load {column(load, 'rps')}; break-even {column(edge, 'rps')} ({through(edge, lower, upper)})"
+    return LoadBar(
+        place(load, 0.0), AxisPlace(place(edge, 0.0), place(lower, 0.0), place(upper, 100.0)), words
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from datetime import datetime
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
@@ -25,8 +27,14 @@ from breakeven.reporting.lines import ArmCurve, arm_curves
 from breakeven.reporting.theme import DARK, LIGHT, Theme
 from breakeven_operator.board import curve_drawing
 from breakeven_operator.board.board_access import Access, AccessError, VisibleNamespaces
-from breakeven_operator.board.board_list import LONGEST_FILTER, ListFilter, ServiceList, service_list
-from breakeven_operator.board.board_service import ServicePage, laws_of, service_page
+from breakeven_operator.board.board_list import (
+    LONGEST_FILTER,
+    ListFilter,
+    ServiceList,
+    list_json,
+    service_list,
+)
+from breakeven_operator.board.board_service import ServicePage, laws_of, service_json, service_page
 from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import FIELDS
@@ -34,10 +42,11 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.outcome.worth import bounded_text, time_text
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.ports import Clock
-from breakeven_operator.printable import one_line
+from breakeven_operator.printable import one_line, printable
 
 if TYPE_CHECKING:
     import jinja2
+    import markupsafe
 
 _LOG = logging.getLogger(__name__)
 # aiohttp logs a traceback for each request that is none: a stranger could fill the operator's log.
@@ -70,6 +79,8 @@ _MOST_CURVES = 32
 # The thread rests for three times as long as it worked.
 _REST = 3.0
 _LONGEST_REST_S = 2.0
+# A word that is followed by a space: no arm, name or address.
+_BEGINNING = re.compile(r"(^|[.!?] )([a-z])(?=[a-z']* )")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -78,12 +89,14 @@ class BoardSettings:
     """Settings of the board.
 
     `path_prefix` begins every address, such as `/breakeven`. Without a price no money is shown. The page says of a last cycle
-    that is older than `stale_after_s` that it is old.
+    that is older than `stale_after_s` that it is old. Pages link to `dashboard_url`, and to runbooks under `runbook_url_prefix`.
     """
 
     path_prefix: str = ""
     gpu_price_per_hour: float | None = None
     stale_after_s: float = 225.0
+    dashboard_url: str = ""
+    runbook_url_prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +108,29 @@ class Frontispiece:
         renew_s: time between two renewals; 0: none.
         published: when the last cycle of this operator ended.
         stale: a sentence if that is too long ago; empty otherwise.
+        json: address of the same facts as JSON.
     """
 
-    prefix: str
+    settings: BoardSettings
     query: Mapping[str, str]
     renew_s: int
     published: datetime
     stale: str
-    gpu_price_per_hour: float | None
+    json: str
     now: datetime
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of every address."""
+        return self.settings.path_prefix
+
+    def dashboard(self, name: NamespacedName | None = None) -> str:
+        """Address of the Grafana dashboard, of one service if it is named; empty without one."""
+        url = self.settings.dashboard_url
+        if not url or name is None:
+            return url
+        chosen = urlencode({"var-namespace": name.namespace, "var-service": name.name})
+        return f"{url}{'&' if '?' in url else '?'}{chosen}"
 
 
 class _Seen(NamedTuple):
@@ -143,6 +170,12 @@ class Board:
         async def service(request: web.Request) -> web.Response:
             return await self._service(request, access)
 
+        async def services_json(request: web.Request) -> web.Response:
+            return await self._list(request, access, as_json=True)
+
+        async def one_json(request: web.Request) -> web.Response:
+            return await self._service(request, access, as_json=True)
+
         async def style(_: web.Request) -> web.Response:
             return web.Response(text=style_css(), content_type="text/css", charset="utf-8")
 
@@ -152,6 +185,8 @@ class Board:
             [
                 web.get(f"{prefix}/", services),
                 web.get(f"{prefix}/services/{{namespace}}/{{name}}", service),
+                web.get(f"{prefix}/json/services", services_json),
+                web.get(f"{prefix}/json/services/{{namespace}}/{{name}}", one_json),
                 web.get(f"{prefix}/{STYLE}", style),
             ]
         )
@@ -185,7 +220,7 @@ class Board:
         text = message_html(title, f"{words[:1].upper()}{words[1:]}.", self._settings.path_prefix)
         return web.Response(text=text, status=status, content_type="text/html", charset="utf-8")
 
-    async def _list(self, request: web.Request, access: Access) -> web.Response:
+    async def _list(self, request: web.Request, access: Access, *, as_json: bool = False) -> web.Response:
         given = _given(request, _LIST_FIELDS)
         asked = ListFilter.of(given)
         seen = await self._may_see(request, access, asked.namespace)
@@ -193,12 +228,13 @@ class Board:
         names = [name for name in published.names if sight.includes(name.namespace)]
 
         def make(now: datetime) -> str:
-            front = self._front(request, given, published, now)
-            return list_html(service_list(published, names, asked, now, sight.left_out), front)
+            page = service_list(published, names, asked, now, sight.left_out)
+            front = self._front(request, given, published, now, "/json/services")
+            return list_json(published, page, now) if as_json else list_html(page, front)
 
-        return await self._page(request, seen, make)
+        return await self._page(request, seen, make, as_json=as_json)
 
-    async def _service(self, request: web.Request, access: Access) -> web.Response:
+    async def _service(self, request: web.Request, access: Access, *, as_json: bool = False) -> web.Response:
         name = NamespacedName(request.match_info["namespace"], request.match_info["name"])
         given = {key: text for key, text in _given(request, FIELDS).items() if text}
         seen = await self._may_see(request, access, name.namespace)
@@ -213,9 +249,12 @@ class Board:
             laws = laws_of(published, name) if service is not None else None
             curves = self._curves_of(laws[1]) if laws is not None else ()
             page = service_page(published, name, trail, curves, given, now)
-            return service_html(page, self._front(request, given, published, now))
+            front = self._front(
+                request, given, published, now, f"/json/services/{quote(name.namespace)}/{quote(name.name)}"
+            )
+            return service_json(published, page, trail, now) if as_json else service_html(page, front)
 
-        return await self._page(request, seen, make)
+        return await self._page(request, seen, make, as_json=as_json)
 
     async def _may_see(self, request: web.Request, access: Access, namespace: str) -> _Seen:
         """The publication, and which namespaces of it a request may see."""
@@ -232,7 +271,7 @@ class Board:
         return _Seen(published, turn, sight)
 
     def _front(
-        self, request: web.Request, given: Mapping[str, str], published: Publication, now: datetime
+        self, request: web.Request, given: Mapping[str, str], published: Publication, now: datetime, json: str
     ) -> Frontispiece:
         renew = request.query.get("renew", "")
         old_s = (now - published.time).total_seconds()
@@ -242,12 +281,12 @@ class Board:
             else ""
         )
         return Frontispiece(
-            prefix=self._settings.path_prefix,
+            settings=self._settings,
             query=given,
             renew_s=next((one for one in RENEWALS_S if renew == str(one)), 0),
             published=published.time,
             stale=stale,
-            gpu_price_per_hour=self._settings.gpu_price_per_hour,
+            json=f"{self._settings.path_prefix}{json}",
             now=now,
         )
 
@@ -261,9 +300,12 @@ class Board:
             self._curves.popitem(last=False)
         return self._curves[key][1]
 
-    async def _page(self, request: web.Request, seen: _Seen, make: Callable[[datetime], str]) -> web.Response:
+    async def _page(
+        self, request: web.Request, seen: _Seen, make: Callable[[datetime], str], *, as_json: bool
+    ) -> web.Response:
         text = await self._kept((seen.turn, seen.sight, request.path_qs), make)
-        return web.Response(body=text, content_type="text/html", charset="utf-8")
+        kind = "application/json" if as_json else "text/html"
+        return web.Response(body=text, content_type=kind, charset="utf-8")
 
     async def _kept(self, key: object, make: Callable[[datetime], str]) -> bytes:
         """A page that was made just now, else a new one when it is its turn.
@@ -369,7 +411,7 @@ def service_html(page: ServicePage, front: Frontispiece) -> str:
     """The page of one service."""
     return _render(
         "service.html.j2", front, page=page, fields=FIELDS, width=curve_drawing.WIDTH, height=curve_drawing.HEIGHT,
-        strip_height=curve_drawing.STRIP_HEIGHT,
+        day_height=curve_drawing.DAY_HEIGHT,
     )  # fmt: skip
 
 
@@ -384,7 +426,8 @@ def message_html(title: str, text: str, prefix: str) -> str:
 def style_css() -> str:
     """The style of the report's pages and the board's own, with the palettes of the pictures."""
     return _environment().get_template("board.css.j2").render(
-        light=_colours(LIGHT), dark=_colours(DARK), styles=curve_drawing.STYLES
+        light=_colours(LIGHT), dark=_colours(DARK), styles=curve_drawing.STYLES, height=curve_drawing.HEIGHT,
+        day_height=curve_drawing.DAY_HEIGHT,
     )  # fmt: skip
 
 
@@ -418,8 +461,29 @@ def _environment() -> jinja2.Environment:
         "bounded": bounded_text,
         "duration": time_text,
         "spoken": spoken,
+        "prose": _prose,
+        "lines": _lines,
     }
     return environment
+
+
+def _prose(text: str) -> markupsafe.Markup:
+    """Sentences that a terminal shows too: commands as code in place of backticks, and each sentence with a capital letter."""
+    import markupsafe  # noqa: PLC0415 - comes with jinja2
+
+    capital = _BEGINNING.sub(lambda found: found[1] + found[2].upper(), text)
+    parts = [markupsafe.escape(_shown(one)) for one in capital.split("`")]
+    code = markupsafe.Markup("<code>{}</code>")
+    return markupsafe.Markup("").join(
+        code.format(one) if place % 2 else one for place, one in enumerate(parts)
+    )
+
+
+def _lines(text: str) -> markupsafe.Markup:
+    """A text of several lines as it stands, whose other characters are printable."""
+    import markupsafe  # noqa: PLC0415 - comes with jinja2
+
+    return markupsafe.Markup("\n").join(map(printable, text.splitlines()))
 
 
 def _shown(value: object) -> object:

@@ -1,47 +1,93 @@
-"""One service as a page: curves, latencies, the course of its arms, its calibration and its worth. Pure."""
+"""One service as a page: its curve, its load, its rolls, what one may do, and its worth. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from breakeven.errors import BreakevenError
-from breakeven.phrases import column, ratio_column
+from breakeven.errors import BreakevenError, InputError
+from breakeven.estimate import Estimate
+from breakeven.phrases import column, ratio_column, spoken
 from breakeven.planning.what_it_takes import would_pay
 from breakeven.profile import Conditions, Profile
 from breakeven.reporting.lines import ArmCurve
-from breakeven_operator.board.board_rows import ServiceRow, row_of, view_of
+from breakeven_operator.board.board_rows import AxisPlace, ServiceRow, facts_of, ratio_span, row_of, view_of
 from breakeven_operator.board.curve_drawing import (
     CurvePicture,
-    LoadStrip,
-    end_of_axis,
-    latency_picture,
-    load_strip,
+    LoadPicture,
+    load_picture,
     speedup_picture,
+    styles_of,
 )
 from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.plugin.alert_course import alert_states
-from breakeven_operator.plugin.explanation import changes, losing, needed, why, words, worths
-from breakeven_operator.plugin.service_table import measuring, speedups
+from breakeven_operator.plugin.explanation import changes, losing, needed, waits, why, words, worths
+from breakeven_operator.plugin.service_table import measuring
 from breakeven_operator.plugin.service_view import ServiceView
+from breakeven_operator.plugin.wanted_arm import exported, wanted_arm
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import ObjectiveStatus
+from breakeven_operator.resources.targetstatus import PromiseAndMeasurement, RolloutPhase
+
+_GOOD = frozenset({"Confirmed", "NotWorse"})
+_BAD = frozenset({"Disproved", "Undone"})
 
 
 @dataclass(frozen=True, slots=True)
-class CourseEntry:
-    """Something that happened to a service, or a condition since when it holds.
+class PastEvent:
+    """Something that happened to a service, or a condition since when it does not hold.
 
-    `what` is one of `arm`, `roll`, `calibration`, `condition`, `alert`.
+    `what` is one of `Arm`, `Calibration`, `Answers`, `Condition`.
     """
 
     time: datetime
     what: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollEntry:
+    """A change of arm: the promise and the measurement as text and as places around 1; None if there is none.
+
+    Attributes:
+        time: when it ended; when it began, of a roll that is under way.
+        tone: `good`, `bad` or empty.
+    """
+
+    time: datetime | None
+    change: str
+    result: str
+    tone: str
+    promised: str
+    promised_bar: AxisPlace | None
+    measured: str
+    measured_bar: AxisPlace | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodShare:
+    """Pods that run an arm while a roll is under way, as a part of a bar."""
+
+    arm: str
+    pods: int
+    begin: float
+    width: float
+    style: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollUnderWay:
+    """A roll on its way: its phases until now and later ones, and which pods run which arm."""
+
+    entry: RollEntry
+    phases: Sequence[str]
+    phase: str
+    pods: Sequence[PodShare]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,43 +100,40 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePage:
-    """The pictures of a profile; the name is empty for laws of a past.
-
-    `strip` is the load of the last hours; None if fewer than two windows were seen.
-    """
-
-    profile: str
-    speedup: CurvePicture
-    latency: CurvePicture
-    strip: LoadStrip | None
-
-
-@dataclass(frozen=True, slots=True)
 class ServicePage:
     """Everything that the page of a service says.
 
     Attributes:
-        why, changes, words: sentences of `kubectl breakeven explain`.
-        curves, what_if: None without laws.
-        latencies: rows of name, measured, predicted. objectives: rows of figure, measured, predicted, limit, verdict.
-        course: newest first.
-        run: None if no calibration is under way.
+        why, changes, words, worth: sentences of `kubectl breakeven explain`.
+        profile: name of the profile in force; empty for laws of a past.
+        curve, what_if: None without laws. load: None without loads that were seen.
+        roll, run: None if none is under way.
+        patch: what `kubectl breakeven export` prints; empty if nothing is recommended.
+        commands: lines for a terminal, each with what it does.
+        latencies: rows of figure, measured, predicted. objectives: rows of figure, measured, predicted, limit, verdict.
+        rolls, history: newest first.
         first_answer: sentence of the past; empty if there is none.
     """
 
     row: ServiceRow
-    why: Sequence[str]
-    changes: Sequence[str]
-    words: Sequence[str]
-    curves: CurvePage | None
-    latencies: Sequence[Sequence[str]]
-    objectives: Sequence[Sequence[str]]
-    course: Sequence[CourseEntry]
-    run: RunProgress | None
-    worth: Sequence[str]
-    what_if: WhatIf | None
-    first_answer: str
+    latency: Sequence[str] = ()
+    why: Sequence[str] = ()
+    changes: Sequence[str] = ()
+    words: Sequence[str] = ()
+    worth: Sequence[str] = ()
+    profile: str = ""
+    curve: CurvePicture | None = None
+    load: LoadPicture | None = None
+    roll: RollUnderWay | None = None
+    run: RunProgress | None = None
+    patch: str = ""
+    commands: Sequence[tuple[str, str]] = ()
+    latencies: Sequence[Sequence[str]] = ()
+    objectives: Sequence[Sequence[str]] = ()
+    rolls: Sequence[RollEntry] = ()
+    history: Sequence[PastEvent] = ()
+    what_if: WhatIf | None = None
+    first_answer: str = ""
 
 
 def laws_of(published: Publication, name: NamespacedName) -> tuple[str, Profile] | None:
@@ -114,24 +157,99 @@ def service_page(
     row = row_of(published, name, now)
     service = published.services.get(name)
     if service is None:
-        return ServicePage(row, (), (), (), None, (), (), (), None, (), None, "")
-    view = view_of(service)
+        return ServicePage(row)
+    view, status, styles = view_of(service), service.status, styles_of(curves)
     laws = laws_of(published, name)
     first = published.firsts.get(service.metadata.uid)
     return ServicePage(
         row=row,
+        latency=_latency(service),
         why=tuple(why(view)),
         changes=(*changes(view), *(_needed(view, laws[1]) if laws is not None else ())),
         words=tuple(words(view)),
-        curves=_curves(laws[0], curves, trail, service) if laws is not None and curves else None,
-        latencies=_latencies(service),
-        objectives=[_objective(one) for one in service.status.objectives],
-        course=course(service, now),
+        worth=tuple(worths(view)) if _has_worth(service) else (),
+        profile=laws[0] if laws is not None else "",
+        curve=speedup_picture(curves, status) if curves else None,
+        load=load_picture(trail, status, styles),
+        roll=_under_way(service, styles),
         run=_progress(service) if measuring(view) else None,
-        worth=tuple(worths(view)),
+        patch=patch_of(published, name, view),
+        commands=tuple(commands(view, now)),
+        latencies=_latencies(service),
+        objectives=[_objective(one) for one in status.objectives],
+        rolls=[
+            _roll(one, one.time, one.change, str(one.result), str(one.message or ""))
+            for one in status.history
+        ],
+        history=history(service),
         what_if=answered_form(laws[1], service, asked) if laws is not None else None,
         first_answer=first.sentence if first is not None and row.first else "",
     )
+
+
+def service_json(
+    published: Publication, page: ServicePage, trail: Sequence[LoadSample], now: datetime
+) -> str:
+    """The facts of a page as JSON, with the whole status."""
+    service = published.services.get(page.row.name)
+    found = {
+        **facts_of(published, page.row, now),
+        "why": page.why,
+        "changes": page.changes,
+        "worth": page.worth,
+        "patch": page.patch,
+        "loads": [{"time": one.time_s, "rps": one.rps} for one in trail],
+        "status": view_of(service).status if service is not None else None,
+    }
+    return json.dumps(found, indent=1)
+
+
+def patch_of(published: Publication, name: NamespacedName, view: ServiceView) -> str:
+    """What `kubectl breakeven export` prints; empty if nothing is recommended, or the target is not known."""
+    target, entry = published.targets.get(name), published.in_force(name)
+    if target is None:
+        return ""
+    fits = entry.profile.arms if entry is not None and entry.profile is not None else ()
+    drafters = entry.drafters if entry is not None else {}
+    arms = [
+        {
+            "arm": fit.arm.name,
+            "candidate": fit.candidate,
+            "schedule": fit.schedule,
+            "drafter": drafters.get(fit.arm.name),
+        }
+        for fit in fits
+    ]
+    try:
+        return exported(wanted_arm(view, target, {"spec": {"arms": arms}}))
+    except InputError:
+        return ""
+
+
+def commands(view: ServiceView, now: datetime) -> Iterator[tuple[str, str]]:
+    """The commands that make sense in this state, and what each does."""
+    place = f"{view.name} -n {view.namespace}"
+    verb = "kubectl breakeven"
+    if view.paused:
+        yield f"{verb} resume {place}", "let the operator go on"
+    if any("--retry" in one.text for one in waits(view, now)):
+        yield f"{verb} resume {place} --retry", "end the wait after undone rolls"
+    wanted, running = view.recommended, view.running
+    if wanted and running and wanted != running and view.mode != "RollingUpdate":
+        change = json.dumps({"spec": {"updatePolicy": {"mode": "RollingUpdate"}}}, separators=(",", ":"))
+        yield (
+            f"kubectl patch specsvc {place} --type=merge -p '{change}'",
+            f"let the operator roll to {spoken(wanted)}, measure it, and take it back if it loses",
+        )
+    if view.policy.get("pinnedArm"):
+        yield f"{verb} pin {place} --none", "let the figures decide again"
+    elif running:
+        yield f"{verb} pin {view.name} {running} -n {view.namespace}", f"stay with {spoken(running)}"
+    if not measuring(view):
+        yield f"{verb} recalibrate {place}", "measure the arms again"
+    if not view.paused:
+        yield f"{verb} pause {place}", "change and start nothing"
+    yield f"{verb} explain {place}", "this page in sentences"
 
 
 def _needed(view: ServiceView, profile: Profile) -> Sequence[str]:
@@ -148,31 +266,33 @@ def _needed(view: ServiceView, profile: Profile) -> Sequence[str]:
         return ()
 
 
-def _curves(
-    profile: str, curves: Sequence[ArmCurve], trail: Sequence[LoadSample], service: SpeculativeService
-) -> CurvePage:
-    decision = service.status.decision
-    end_rps = end_of_axis(curves, trail, decision)
-    return CurvePage(
-        profile,
-        speedup_picture(curves, end_rps, decision),
-        latency_picture(curves, end_rps, decision),
-        load_strip(trail, end_rps, decision),
+def _has_worth(service: SpeculativeService) -> bool:
+    """Whether speculation saves or costs something, beside its measuring."""
+    worth = service.status.savings
+    return worth is not None and any(
+        (worth.request_saved_seconds, worth.gpus_not_needed, worth.gpus.lower, worth.gpus.upper)
     )
 
 
-def _latencies(service: SpeculativeService) -> Sequence[Sequence[str]]:
-    decision, model = service.status.decision, service.status.model
+def _latency(service: SpeculativeService) -> Sequence[str]:
+    """Mean latency, measured and predicted; empty if none was measured."""
+    decision = service.status.decision
     if decision is None or decision.observed_latency_seconds is None:
         return ()
-    promised = column(decision.predicted_latency_seconds, "s")
-    rows = [("mean latency of a request", column(decision.observed_latency_seconds, "s"), promised)]
+    return column(decision.observed_latency_seconds, "s"), column(decision.predicted_latency_seconds, "s")
+
+
+def _latencies(service: SpeculativeService) -> Sequence[Sequence[str]]:
+    model, mean = service.status.model, _latency(service)
+    if not mean:
+        return ()
+    rows = [("Mean latency of a request", *mean)]
     if model is not None:
         over = ratio_column(model.latency_ratio, (model.latency_ratio_lower, model.latency_ratio_upper))
         own = ratio_column(1.0, (model.predicted_lower, model.predicted_upper))
-        rows.append(("measured over predicted, median of the last windows", over, own))
+        rows.append(("Measured over predicted, median of the last windows", over, own))
         rows += [
-            (f"the same, {text}", ratio_column(value, None), "1.00")
+            (f"The same, {text}", ratio_column(value, None), "1.00")
             for text, value in (
                 ("time to first token", model.ttft_ratio),
                 ("time per output token", model.tpot_ratio),
@@ -194,44 +314,63 @@ def _objective(one: ObjectiveStatus) -> Sequence[str]:
     )
 
 
-def course(service: SpeculativeService, now: datetime) -> Sequence[CourseEntry]:
-    """Arms, rolls, calibrations, and conditions and alerts that hold, newest first."""
+def _roll(
+    one: PromiseAndMeasurement, time: datetime | None, change: str, result: str, text: str
+) -> RollEntry:
+    promised = Estimate(one.predicted_speedup, one.predicted_speedup_lower, one.predicted_speedup_upper)
+    measured = Estimate(one.measured_speedup, one.measured_speedup_lower, one.measured_speedup_upper)
+    return RollEntry(
+        time=time,
+        change=change,
+        result=result,
+        tone="good" if result in _GOOD else "bad" if result in _BAD else "",
+        promised=ratio_column(promised.value, promised.bounds),
+        promised_bar=ratio_span(promised),
+        measured=ratio_column(measured.value, measured.bounds),
+        measured_bar=ratio_span(measured),
+        # The timeline shows the arms beside it.
+        text=text.removeprefix(f"{change}: "),
+    )
+
+
+def _under_way(service: SpeculativeService, styles: Mapping[str, int]) -> RollUnderWay | None:
+    roll, current = service.status.rollout, service.status.current
+    if roll is None:
+        return None
+    undone = roll.phase is RolloutPhase.UNDOING
+    phases = [one for one in RolloutPhase if (one is RolloutPhase.UNDOING) is undone]
+    found = [one for one in (current.pods_by_arm if current is not None else ()) if one.pods]
+    pods, begin, every = [], 0.0, sum(one.pods for one in found)
+    for one in found:
+        width = round(100.0 * one.pods / every, 1)
+        pods.append(PodShare(spoken(one.arm), one.pods, begin, width, styles.get(one.arm, 0)))
+        begin += width
+    entry = _roll(roll, roll.started_time, roll.change, str(roll.phase), str(roll.reason or ""))
+    return RollUnderWay(entry, [str(one) for one in phases], str(roll.phase), pods)
+
+
+def history(service: SpeculativeService) -> Sequence[PastEvent]:
+    """The arm, calibrations, and conditions that do not hold, newest first; rolls have a timeline of their own."""
     status = service.status
-    found = [
-        CourseEntry(
-            one.time,
-            "roll",
-            " ".join(
-                [
-                    f"{one.change}: {one.result}",
-                    *speedups(one.to_json_object()),
-                    f"({one.message})" if one.message else "",
-                ]
-            ).strip(),
-        )
-        for one in status.history
-    ]
-    if (roll := status.rollout) is not None and roll.started_time is not None:
-        text = f"{roll.change} began; it is {roll.phase}"
-        found.append(CourseEntry(roll.started_time, "roll", text))
+    found = []
     if status.current is not None and status.current.since is not None:
-        found.append(CourseEntry(status.current.since, "arm", f"{status.current.spoken} runs since then"))
+        found.append(PastEvent(status.current.since, "Arm", f"{status.current.spoken} runs since then"))
     state = status.calibration
     if state is not None and state.profile_time is not None:
-        found.append(
-            CourseEntry(state.profile_time, "calibration", f"profile {state.profile or '?'} was measured")
-        )
+        text = f"Profile {state.profile or '?'} was measured"
+        found.append(PastEvent(state.profile_time, "Calibration", text))
     if state is not None and state.last_run_time is not None:
-        text = f"run {state.last_run or '?'} ended: {state.last_reason or '?'}"
-        found.append(CourseEntry(state.last_run_time, "calibration", text))
+        text = f"Run {state.last_run or '?'} ended: {state.last_reason or '?'}"
+        found.append(PastEvent(state.last_run_time, "Calibration", text))
+    if state is not None and state.profile_time is not None:
+        found += [PastEvent(state.profile_time, "Answers", f"{one.arm}: {one.word}") for one in state.answers]
     found += [
-        CourseEntry(
-            one.last_transition_time, "condition", f"{one.type} is {one.status} since then: {one.reason}"
+        PastEvent(
+            one.last_transition_time, "Condition", f"{one.type} is {one.status} since then: {one.reason}"
         )
         for one in status.conditions
         if one.status != "True" and one.type != "Progressing"
     ]
-    found += [CourseEntry(one.since, "alert", one.said(now)) for one in alert_states(service, now)]
     return sorted(found, key=lambda one: one.time, reverse=True)
 
 

@@ -1,34 +1,38 @@
-"""Curves against load as figures of an SVG: places and paths, no text of strangers and no markup. Pure.
+"""Pictures of a service as places: the speedup over load with the point of now, and the load over time. No markup. Pure.
 
-Under the curves, on the same axis of load, lies the load of the last hours with the newest on top; the template draws both.
+x is in percent of the width, which the reader's screen decides, y in pixels: so text keeps its size on every screen. A path is
+drawn in a box of `WIDTH` units that is stretched.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
-from breakeven.profile import Bounds
-from breakeven.reporting.lines import ArmCurve, Array, highest
+from breakeven.arm import NO_SPECULATION
+from breakeven.phrases import are_known, column, figure, fixed, ratio_read, spoken
+from breakeven.reporting.lines import ArmCurve, highest
+from breakeven_operator.board.board_rows import AxisPlace
 from breakeven_operator.board.load_trail import LoadSample
+from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import DecisionStatus
 
-WIDTH, HEIGHT = 760, 330
-"""Size of a picture's plot, in units of the SVG."""
-
-STRIP_HEIGHT = 70
+WIDTH, HEIGHT, DAY_HEIGHT = 1000, 260, 240
 STYLES = 6
-"""Styles of lines: colour, dashes and marker go together."""
+"""Styles of lines: colour, dashes and marker go together; style 0 is no speculation."""
+
+MARKERS = "●●■▲▼◆✚"
+"""Markers of measured points by style."""
 
 _HIGHEST_SPEEDUP = 6.0
 _TICKS = 6
 _LEAST_TOP = 1.2
-_MARKER = 4.0
-_FARTHEST = 1.5
-_NAME_WIDTH, _NAME_HEIGHT = 90.0, 13.0
+_HOUR_S = 3600.0
+_Row = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +48,22 @@ class DrawnArm:
     """One arm's line.
 
     Attributes:
-        style: 0 is no speculation; others come round.
-        line, band: paths; the band is empty without bounds.
-        markers: path of its measured points.
-        end: where the name of the arm stands.
-        break_even: places of the figure and its ends; None without one.
+        line, band: paths; the band is where its bounds say something.
+        points: places of its measured points.
+        compared: whether the decision's figures are about this arm.
     """
 
     name: str
     style: int
     line: str
     band: str
-    markers: str
-    end: tuple[float, float]
-    break_even: tuple[float, float, float] | None
+    points: Sequence[tuple[float, float]]
+    compared: bool
+
+    @property
+    def marker(self) -> str:
+        """Marker of its points."""
+        return MARKERS[self.style]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,139 +74,150 @@ class DrawnPoint:
     y: float
     low: float
     high: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePicture:
-    """Lines over load; `one` is the height of speedup 1, None for latencies."""
+    """Speedup over load; `one` is the height of speedup 1, `break_even` of the arm in question now."""
 
     arms: Sequence[DrawnArm]
     rps: Sequence[Tick]
     values: Sequence[Tick]
-    one: float | None
+    one: float
+    break_even: AxisPlace | None
     now: DrawnPoint | None
 
 
 @dataclass(frozen=True, slots=True)
-class LoadStrip:
-    """The load of the last hours: x is load, y is time with the newest on top.
+class ArmSpan:
+    """A time in which an arm ran: where it begins, and how wide it is."""
 
-    `peak` is the place of the highest expected load; None if the present load is taken to last.
-    """
-
-    path: str
-    peak: float | None
-    hours: float
+    begin: float
+    width: float
+    arm: str
+    style: int
 
 
 @dataclass(frozen=True, slots=True)
-class SharedAxes:
-    """The axes that curves and strip share."""
+class LoadPicture:
+    """The load of the last hours, the newest to the right; `break_even` and `peak` are heights, None if they are not known."""
 
-    end_rps: float
+    line: str
+    area: str
+    hours: str
+    times: Sequence[Tick]
+    values: Sequence[Tick]
+    break_even: AxisPlace | None
+    peak: float | None
+    arms: Sequence[ArmSpan]
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The two axes of a picture, each from 0."""
+
+    right: float
     top: float
+    height: float
 
-    def x(self, rps: float) -> float:
-        """Place of a load."""
-        return round(WIDTH * min(max(rps / self.end_rps, 0.0), 1.0), 1)
+    def x(self, value: float) -> float:
+        """Place in percent of the width."""
+        return round(100.0 * min(max(value / self.right, 0.0), 1.0), 2)
 
     def y(self, value: float) -> float:
-        """Place of a value; what lies above the picture stands at its upper edge."""
-        return round(HEIGHT * (1.0 - min(max(value / self.top, 0.0), 1.0)), 1)
+        """Place in pixels; what lies above the picture stands at its upper edge."""
+        return round(self.height * (1.0 - min(max(value / self.top, 0.0), 1.0)), 1)
+
+    def path(self, places: Iterable[tuple[float, float]]) -> str:
+        """`M0,1L2,3` through values; empty without any."""
+        drawn = [f"{WIDTH / 100 * self.x(x):g},{self.y(y):g}" for x, y in places]
+        return "M" + "L".join(drawn) if drawn else ""
 
 
-def end_of_axis(
-    curves: Iterable[ArmCurve], trail: Sequence[LoadSample], decision: DecisionStatus | None
-) -> float:
-    """Highest load that the pictures show (1/s); loads far beyond every saturation stand at the edge."""
-    shown = [curve.saturation_rps for curve in curves]
-    shown += [one for one in (decision and decision.load_rps, decision and decision.expected_peak_rps) if one]
-    farthest = max((one for one in shown if math.isfinite(one) and one > 0.0), default=1.0)
-    seen = max((one.rps for one in trail), default=0.0)
-    return 1.03 * max(farthest, min(seen, _FARTHEST * farthest))
+def styles_of(curves: Sequence[ArmCurve]) -> Mapping[str, int]:
+    """Style of each arm by its name."""
+    names = [one.arm.name for one in curves if one.arm.k > 0]
+    return {NO_SPECULATION.name: 0} | {name: 1 + place % STYLES for place, name in enumerate(names)}
 
 
-def speedup_picture(
-    curves: Sequence[ArmCurve], end_rps: float, decision: DecisionStatus | None
-) -> CurvePicture:
+def speedup_picture(curves: Sequence[ArmCurve], status: SpeculativeServiceStatus) -> CurvePicture:
     """Speedup over no speculation of every speculative arm, and where the service is now."""
+    decision = status.decision
     shown = [curve for curve in curves if curve.arm.k > 0]
-    top = highest(one for c in shown for one in (c.speedup, c.measured_speedup))
-    frame = SharedAxes(end_rps, min(1.15 * max(top, _LEAST_TOP), _HIGHEST_SPEEDUP))
-    arms = [
-        _arm(c, frame, number + 1, c.speedup, (c.speedup_lower, c.speedup_upper), c.measured_speedup)
-        for number, c in enumerate(shown)
-    ]
-    now = decision and _now(
-        frame, decision.load_rps, decision.speedup, (decision.speedup_lower, decision.speedup_upper)
+    top = 1.15 * max(highest(one for c in shown for one in (c.speedup, c.measured_speedup)), _LEAST_TOP)
+    loads = (decision.load_rps, decision.break_even_rps) if decision is not None else ()
+    ends = [*(curve.saturation_rps for curve in shown), *loads]
+    right = 1.03 * max((one for one in ends if one and math.isfinite(one)), default=1.0)
+    axes, styles = Axes(right, min(top, _HIGHEST_SPEEDUP), HEIGHT), styles_of(curves)
+    compared = decision.compared_arm if decision is not None else None
+    return CurvePicture(
+        [_arm(c, axes, styles[c.arm.name], compared=c.arm.name == compared) for c in shown],
+        [Tick(axes.x(value), f"{value:g}") for value in ticks(axes.right)],
+        [Tick(axes.y(value), f"{value:g}") for value in ticks(axes.top)],
+        axes.y(1.0),
+        _break_even(decision, axes.x, 0.0, 100.0),
+        _now(axes, status),
     )
-    return _picture(arms, frame, now or None, one=frame.y(1.0))
 
 
-def latency_picture(
-    curves: Sequence[ArmCurve], end_rps: float, decision: DecisionStatus | None
-) -> CurvePicture:
-    """Mean latency of every arm, and the measured one of now."""
-    measured = highest(c.measured_latency_s for c in curves)
-    lone_s = [float(c.latency_s[0]) for c in curves if np.isfinite(c.latency_s[0])]
-    top = 1.1 * max(
-        measured, 4.0 * min(lone_s, default=0.25), (decision and decision.observed_latency_seconds) or 0.0
-    )
-    frame = SharedAxes(end_rps, top)
-    numbers = {c.arm: number for number, c in enumerate((c for c in curves if c.arm.k > 0), 1)}
-    arms = [
-        _arm(
-            c, frame, numbers.get(c.arm, 0), c.latency_s, (c.latency_lower_s, c.latency_upper_s), c.measured_latency_s
-        )
-        for c in curves
-    ]  # fmt: skip
-    now = decision and _now(frame, decision.load_rps, decision.observed_latency_seconds, (None, None))
-    return _picture(arms, frame, now or None, one=None)
-
-
-def load_strip(
-    trail: Sequence[LoadSample], end_rps: float, decision: DecisionStatus | None
-) -> LoadStrip | None:
-    """The loads that were seen; None if there are fewer than two."""
+def load_picture(
+    trail: Sequence[LoadSample], status: SpeculativeServiceStatus, styles: Mapping[str, int]
+) -> LoadPicture | None:
+    """The loads that were seen, and the arms that ran; None if there are fewer than two."""
     if len(trail) < 2:
         return None
-    newest_s, oldest_s = trail[-1].time_s, trail[0].time_s
-    frame, span_s = SharedAxes(end_rps, 1.0), max(newest_s - oldest_s, 1.0)
-    places = [
-        (frame.x(one.rps), round(STRIP_HEIGHT * (newest_s - one.time_s) / span_s, 1))
-        for one in reversed(trail)
-    ]
+    decision, first_s = status.decision, trail[0].time_s
+    span_s = max(trail[-1].time_s - first_s, 1.0)
     peak = decision.expected_peak_rps if decision is not None else None
-    return LoadStrip(
-        _path(places),
-        frame.x(peak) if peak is not None and math.isfinite(peak) else None,
-        (newest_s - oldest_s) / 3600.0,
+    edge = decision.break_even_rps if decision is not None else None
+    highs = [*(one.rps for one in trail), edge, peak]
+    axes = Axes(
+        span_s, 1.15 * max((one for one in highs if one and math.isfinite(one)), default=1.0), DAY_HEIGHT
+    )
+    places = [(one.time_s - first_s, one.rps) for one in trail]
+    step_s = _step_s(span_s)
+    return LoadPicture(
+        axes.path(places),
+        axes.path([(0.0, 0.0), *places, (span_s, 0.0)]) + "Z",
+        _ago(span_s),
+        [
+            Tick(axes.x(span_s - back * step_s), f"-{_ago(back * step_s)}" if back else "now")
+            for back in range(int(span_s / step_s + 1e-9) + 1)
+        ],
+        [Tick(axes.y(value), f"{value:g}") for value in ticks(axes.top)],
+        _break_even(decision, axes.y, DAY_HEIGHT, 0.0),
+        axes.y(peak) if peak is not None and math.isfinite(peak) else None,
+        list(_arm_spans(status, axes, first_s, styles)),
     )
 
 
-def _picture(
-    arms: Sequence[DrawnArm], frame: SharedAxes, now: DrawnPoint | None, *, one: float | None
-) -> CurvePicture:
-    return CurvePicture(
-        _named_apart(arms),
-        [Tick(frame.x(value), f"{value:g}") for value in ticks(frame.end_rps)],
-        [Tick(frame.y(value), f"{value:g}") for value in ticks(frame.top)],
-        one,
-        now,
-    )
+def _arm_spans(
+    status: SpeculativeServiceStatus, axes: Axes, first_s: float, styles: Mapping[str, int]
+) -> Iterator[ArmSpan]:
+    """The arms one after the other: until a change had ended, the arm before it ran."""
+    current = status.current
+    ended = [(one.time, one.from_arm) for one in reversed(status.history)]
+    if ended and current is not None and current.since is not None:
+        # A roll ends when it is judged, and its arm runs before that.
+        ended[-1] = (min(ended[-1][0], current.since), ended[-1][1])
+    ends = [(time.timestamp() - first_s, arm) for time, arm in ended]
+    begin = 0.0
+    for end, arm in (*ends, (axes.right, current.arm if current is not None else None)):
+        if begin < end and arm is not None:
+            yield ArmSpan(
+                axes.x(begin), round(axes.x(end) - axes.x(begin), 2), spoken(arm), styles.get(arm, STYLES)
+            )
+        begin = max(begin, min(end, axes.right))
 
 
-def _named_apart(arms: Sequence[DrawnArm]) -> Sequence[DrawnArm]:
-    """The arms, with names that would lie on each other moved down."""
-    taken: list[tuple[float, float]] = []
-    ends: dict[str, tuple[float, float]] = {}
-    for arm in sorted(arms, key=lambda one: one.end[1]):
-        x, y = arm.end
-        while any(abs(x - there[0]) < _NAME_WIDTH and abs(y - there[1]) < _NAME_HEIGHT for there in taken):
-            y += 1.0
-        taken.append((x, y))
-        ends[arm.name] = (x, y)
-    return [replace(arm, end=ends[arm.name]) for arm in arms]
+def _ago(seconds: float) -> str:
+    return f"{figure(seconds / _HOUR_S, 2)} h" if seconds >= _HOUR_S else f"{figure(seconds / 60.0, 2)} min"
+
+
+def _step_s(span_s: float) -> float:
+    steps = (60.0, 300.0, 900.0, 1800.0, _HOUR_S, 2 * _HOUR_S)
+    return next((one for one in steps if span_s / one <= _TICKS), 3 * _HOUR_S)
 
 
 def ticks(end: float) -> list[float]:
@@ -210,75 +227,54 @@ def ticks(end: float) -> list[float]:
     return [round(number * step, 10) for number in range(int(end / step * (1.0 + 1e-9)) + 1)]
 
 
-def _now(frame: SharedAxes, rps: float | None, value: float | None, bounds: Bounds) -> DrawnPoint | None:
-    if rps is None or value is None or not (math.isfinite(rps) and math.isfinite(value)):
+def _break_even(
+    decision: DecisionStatus | None, place: Callable[[float], float], least: float, most: float
+) -> AxisPlace | None:
+    edge = decision.break_even_rps if decision is not None else None
+    if decision is None or edge is None or not math.isfinite(edge):
         return None
-    low, high = (value if end is None else end for end in bounds)
-    return DrawnPoint(frame.x(rps), frame.y(value), frame.y(low), frame.y(high))
+    low, high = decision.break_even_lower_rps, decision.break_even_upper_rps
+    ends = (least if low is None else place(low), most if high is None else place(high))
+    return AxisPlace(place(edge), min(ends), max(ends))
 
 
-def _arm(
-    curve: ArmCurve,
-    frame: SharedAxes,
-    number: int,
-    values: Array,
-    bounds: tuple[Array, Array],
-    measured: Array,
-) -> DrawnArm:
-    style = 0 if number == 0 else 1 + (number - 1) % STYLES
-    inside = np.isfinite(values) & (values <= frame.top) & (values >= 0.0)
-    places = [
-        (frame.x(float(x)), frame.y(float(y))) for x, y in zip(curve.rps[inside], values[inside], strict=True)
+def _now(axes: Axes, status: SpeculativeServiceStatus) -> DrawnPoint | None:
+    rps = status.decision.load_rps if status.decision is not None else None
+    # The column holds the figure that PAYS goes by, which may be a measured one.
+    known = ratio_read(str(status.display.speedup)) if status.display is not None else None
+    if rps is None or not math.isfinite(rps) or known is None or known.value is None:
+        return None
+    low, high = (known.value if end is None else end for end in (known.lower, known.upper))
+    text = f"now {fixed(known.value, 2)} at {column(rps, 'rps')}"
+    return DrawnPoint(axes.x(rps), axes.y(known.value), axes.y(low), axes.y(high), text)
+
+
+def _arm(curve: ArmCurve, axes: Axes, style: int, *, compared: bool) -> DrawnArm:
+    rows = [
+        tuple(map(float, row))
+        for row in zip(curve.rps, curve.speedup, curve.speedup_lower, curve.speedup_upper, strict=True)
     ]
-    lower, upper = bounds
-    # An open upper bound reaches to the edge of the picture.
-    known = inside & np.isfinite(lower)
-    top = np.where(np.isfinite(upper), upper, frame.top)
-    ends = [
-        [(frame.x(float(x)), frame.y(float(y))) for x, y in zip(curve.rps[known], side[known], strict=True)]
-        for side in (lower, top)
-    ]
-    band = _path([*ends[0], *reversed(ends[1])]) + "Z" if len(ends[0]) > 1 else ""
-    points = [
-        (frame.x(float(x)), frame.y(float(y)))
-        for x, y in zip(curve.measured_rps, measured, strict=True)
-        if np.isfinite(x) and np.isfinite(y)
-    ]
+    lines = _parts(rows, lambda row: 0.0 <= row[1] <= axes.top)
+    bands = _parts(rows, lambda row: row[2] >= 0.0 and are_known(*row[1:]))
     return DrawnArm(
         curve.arm.name,
         style,
-        _path(places),
-        band,
-        "".join(_path([(x + dx, y + dy) for dx, dy in _CORNERS[style](_MARKER)]) + "Z" for x, y in points),
-        places[-1] if places else (0.0, 0.0),
-        _break_even(curve, frame) if number else None,
+        "".join(axes.path((x, y) for x, y, *_ in part) for part in lines),
+        "".join(
+            axes.path([*((row[0], row[2]) for row in part), *((row[0], row[3]) for row in reversed(part))])
+            + "Z"
+            for part in bands
+            if len(part) > 1
+        ),
+        [
+            (axes.x(float(x)), axes.y(float(y)))
+            for x, y in zip(curve.measured_rps, curve.measured_speedup, strict=True)
+            if np.isfinite(x) and np.isfinite(y)
+        ],
+        compared,
     )
 
 
-def _break_even(curve: ArmCurve, frame: SharedAxes) -> tuple[float, float, float] | None:
-    edge = curve.break_even_rps
-    if edge is None or not math.isfinite(edge):
-        return None
-    low, high = curve.break_even_ci_rps
-    return (
-        frame.x(edge),
-        frame.x(0.0 if low is None else low),
-        frame.x(frame.end_rps if high is None else high),
-    )
-
-
-def _path(places: Sequence[tuple[float, float]]) -> str:
-    """`M0,1L2,3`; empty without places."""
-    return "M" + "L".join(f"{x:g},{y:g}" for x, y in places) if places else ""
-
-
-_CORNERS: Sequence[Callable[[float], Sequence[tuple[float, float]]]] = (
-    lambda r: [(-r, 0), (0, -r), (r, 0), (0, r)],
-    lambda r: [(-r, -r), (r, -r), (r, r), (-r, r)],
-    lambda r: [(0, -r), (r, r), (-r, r)],
-    lambda r: [(0, r), (r, -r), (-r, -r)],
-    lambda r: [(-r, -r / 2), (0, -r), (r, -r / 2), (r, r / 2), (0, r), (-r, r / 2)],
-    lambda r: [(-r, r / 2), (-r / 2, -r), (r / 2, -r), (r, r / 2)],
-    lambda r: [(0, -r), (r / 2, 0), (0, r), (-r / 2, 0)],
-)
-"""Corners of a marker about its middle, by style."""
+def _parts(rows: Sequence[_Row], keep: Callable[[_Row], bool]) -> list[list[_Row]]:
+    """The stretches of rows to keep: a figure that is not known leaves a gap."""
+    return [list(part) for kept, part in groupby(rows, keep) if kept]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from breakeven_operator.case import FirstAnswer
 from breakeven_operator.kinds import NamespacedName
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.step import ProfileEntry
 
@@ -19,6 +20,7 @@ class Publication:
     Attributes:
         services: with their newest status, written or not.
         invalid: services whose spec breaks a rule, each with the one line that says how.
+        targets: manifests of the targets that exist.
         firsts: answers of the past for services without a profile, by uid.
     """
 
@@ -27,6 +29,7 @@ class Publication:
     invalid: Mapping[NamespacedName, str]
     profiles: Mapping[NamespacedName, Sequence[ProfileEntry]]
     firsts: Mapping[str, FirstAnswer]
+    targets: Mapping[NamespacedName, Manifest] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[NamespacedName, ...]:

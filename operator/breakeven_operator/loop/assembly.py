@@ -152,19 +152,30 @@ class Showing:
         self._rules: list[tuple[str, Access]] = [(_LOOPBACK, LoopbackAccess())]
         if settings.board_address:
             self._rules.append((settings.board_address, ReviewedAccess(cluster, time.monotonic)))
-        self._board = Board(clock, BoardSettings(self._prefix, settings.gpu_price_per_hour, late_after_s))
+        self._board = Board(
+            clock,
+            BoardSettings(
+                self._prefix,
+                settings.gpu_price_per_hour,
+                late_after_s,
+                settings.dashboard_url,
+                settings.runbook_url_prefix,
+            ),
+        )
         self._sockets: list[BoardSocket] = []
 
     def show(self, world: Snapshot, services: Sequence[SpeculativeService]) -> None:
         """Replace what the pages say; called at the end of each cycle."""
         if not self._port:
             return
+        named = {NamespacedName(one.metadata.namespace, one.metadata.name): one for one in services}
         published = Publication(
             time=self._clock.now(),
-            services={NamespacedName(one.metadata.namespace, one.metadata.name): one for one in services},
+            services=named,
             invalid={NamespacedName.of(one.manifest): one.problem for one in world.invalid},
             profiles=world.profiles,
             firsts=world.firsts,
+            targets={name: one for name, service in named.items() if (one := world.target_of(service))},
         )
         try:
             self._board.publish(published)

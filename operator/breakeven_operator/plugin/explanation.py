@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from breakeven.phrases import figure, pays_text, saved_text, spoken
 from breakeven.reasons import PAYS, SIDES, Reason
@@ -32,6 +33,13 @@ _NOTHING = "Nothing to do."
 _WARN = {str(one) for one in ClusterReason} - QUIET
 
 
+class Notice(NamedTuple):
+    """Something to wait for or to look at: a few words for a column, and the sentence."""
+
+    short: str
+    text: str
+
+
 def explanation(
     service: ServiceView,
     leases: Sequence[LeaseView],
@@ -47,9 +55,9 @@ def explanation(
         ("", [*_present(service, now)]),
         ("Why", [*why(service)]),
         ("What would change it", [*changes(service), *needed]),
-        ("What it waits for", [*waits(service, now)]),
+        ("What it waits for", [one.text for one in waits(service, now)]),
         ("What it is worth", [*worths(service)]),
-        ("Needs attention", [*worries(service, alerts)]),
+        ("Needs attention", [*(one.text for one in worries(service)), *alerts]),
         ("Words", [*words(service)]),
     ]
     lines = [
@@ -139,43 +147,48 @@ def worths(service: ServiceView) -> Iterator[str]:
             yield said[0].upper() + said[1:]
 
 
-def waits(service: ServiceView, now: datetime) -> Iterator[str]:
+def waits(service: ServiceView, now: datetime) -> Iterator[Notice]:
     """Everything that holds a change back, each with its end or its way out."""
     if service.paused:
-        yield f"A person: spec.paused is true. `kubectl breakeven resume {service.name}` ends it."
+        text = f"A person: spec.paused is true. `kubectl breakeven resume {service.name}` ends it."
+        yield Notice("A person: paused", text)
     if service.mode == "Disabled":
-        yield "A person: the mode is Disabled, so nothing is decided."
+        yield Notice("A person: mode Disabled", "A person: the mode is Disabled, so nothing is decided.")
     decision = service.decision
     arm = service.recommended
     if service.mode == "Recommend" and arm and service.running and arm != service.running:
-        yield (
+        yield Notice(
+            "A person: mode Recommend",
             f"A person: the mode is Recommend, so the target is not rolled to {spoken(arm)}. `kubectl breakeven export {service.name}` prints the change; "
-            "mode RollingUpdate lets the operator make it."
+            "mode RollingUpdate lets the operator make it.",
         )
     held = time_of(decision.get("heldUntil"))
     if held is not None and held > now:
-        yield f"Time: a change is held back until {held:%Y-%m-%d %H:%M:%S} UTC (in {short_age(now, held)})."
+        text = f"Time: a change is held back until {held:%Y-%m-%d %H:%M:%S} UTC (in {short_age(now, held)})."
+        yield Notice(f"{held:%H:%M} UTC: change held", text)
     backoff = time_of(service.memory.get("backoffUntilTime"))
     if backoff is not None and backoff > now:
-        yield (
+        yield Notice(
+            f"{backoff:%H:%M} UTC: rolls undone",
             f"Time after undone rolls: the next one may begin at {backoff:%Y-%m-%d %H:%M:%S} UTC (in {short_age(now, backoff)}); "
-            f"`kubectl breakeven resume {service.name} --retry` ends the wait."
+            f"`kubectl breakeven resume {service.name} --retry` ends the wait.",
         )
     roll = service.part("rollout")
     if roll:
         deadline = time_of(roll.get("deadlineTime"))
+        phase = roll.get("phase", "Rolling")
         until = (
             f", undone at {deadline:%H:%M:%S} UTC unless all pods run it"
-            if deadline and roll.get("phase") in {"Intended", "Rolling"}
+            if deadline and phase in {"Intended", "Rolling"}
             else ""
         )
         arms = f"{spoken(roll.get('fromArm'))} to {spoken(roll.get('toArm'))}"
-        yield f"A roll: {arms} is {roll.get('phase', 'Rolling')}{until}."
+        yield Notice(f"A roll: {phase}", f"A roll: {arms} is {phase}{until}.")
     if measuring(service):
         state = service.part("calibration")
         planned = state.get("pointsPlanned")
         progress = f", {state.get('pointsDone') or 0} of {planned} points" if planned else ""
-        yield f"A calibration: {state.get('run')}{progress}."
+        yield Notice(f"A calibration{progress}", f"A calibration: {state.get('run')}{progress}.")
 
 
 def _worrying(service: ServiceView) -> list[Json]:
@@ -188,14 +201,15 @@ def _worrying(service: ServiceView) -> list[Json]:
     ]
 
 
-def worries(service: ServiceView, alerts: Sequence[str] = ()) -> Iterator[str]:
-    """Everything that a person should look at: conditions that say a fault, a change that is held up, and alerts."""
+def worries(service: ServiceView) -> Iterator[Notice]:
+    """Conditions that say a fault, and a change that is held up."""
     for one in _worrying(service):
-        yield f"{one.get('type')} is False, {one.get('reason')}: {sentence(one.get('message'))}"
+        text = f"{one.get('type')} is False, {one.get('reason')}: {sentence(one.get('message'))}"
+        yield Notice(str(one.get("reason")), text)
     held = service.decision.get("action") == "Hold" and service.reason in _WARN
     if held and service.reason not in {one.get("reason") for one in _worrying(service)}:
-        yield f"The decision is held, {service.reason}: {sentence(service.decision.get('message'))}"
-    yield from alerts
+        text = f"The decision is held, {service.reason}: {sentence(service.decision.get('message'))}"
+        yield Notice(f"held: {service.reason}", text)
 
 
 def words(service: ServiceView) -> Iterator[str]:

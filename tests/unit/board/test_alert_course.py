@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from breakeven_operator.board.board_list import ListFilter, service_list
+from breakeven_operator.board.board_list import ATTENTION, ListFilter, service_list
 from breakeven_operator.board.board_rows import row_of, view_of
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.kinds import NamespacedName
@@ -172,9 +172,9 @@ def test_whatever_an_alert_holds_for_needs_attention_and_comes_first(settled, ch
     published = replace(settled, services={quiet: chat, CHAT: change(chat)})
     shown = service_list(published, [quiet, CHAT], ListFilter(), now)
     assert [row.name for row in shown.rows] == [CHAT, quiet]
-    assert [row.needs_attention for row in shown.rows] == [True, False]
+    assert [bool(row.concerns) for row in shown.rows] == [True, False]
     assert shown.urgent == 1
-    only = service_list(published, [quiet, CHAT], ListFilter(attention=True), now)
+    only = service_list(published, [quiet, CHAT], ListFilter(show=ATTENTION), now)
     assert [row.name for row in only.rows] == [CHAT]
     (said,) = [one.said(now) for one in alert_states(change(chat), now)]
     assert said in alerts_of(view_of(change(chat)), now)
@@ -189,7 +189,7 @@ def test_what_is_normal_needs_no_attention(chat, settled, now, word, condition):
     if word is ClusterReason.TOO_FEW_REQUESTS:
         # Only at night: at 3 rps a speculative arm that nobody can judge has an alert.
         waiting = deciding(waiting, load_rps=0.02)
-    assert not row_of(replace(settled, services={CHAT: waiting}), CHAT, now).needs_attention
+    assert not row_of(replace(settled, services={CHAT: waiting}), CHAT, now).concerns
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,7 @@ def test_what_is_normal_needs_no_attention(chat, settled, now, word, condition):
 def test_a_change_that_is_held_up_needs_attention(chat, settled, now, word):
     held = deciding(chat, action="Hold", reason=word)
     row = row_of(replace(settled, services={CHAT: held}), CHAT, now)
-    assert row.needs_attention
-    assert row.worries[0].startswith(f"The decision is held, {word}: ")
+    assert any(one.text.startswith(f"The decision is held, {word}: ") for one in row.concerns)
 
 
 def test_figures_that_are_old_carry_the_alert_about_metrics_alone(chat, now):

@@ -8,9 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from breakeven_operator.board.board_rows import answers, load_bar, model_error, row_of
-from breakeven_operator.resources.calibrationrun import AnswersInForce
-from breakeven_operator.resources.memorystatus import ModelStatus
+from breakeven.estimate import Estimate
+from breakeven_operator.board.board_rows import load_bar, ratio_span, row_of
 from fakes.published_board import CHAT
 
 
@@ -34,28 +33,29 @@ def test_a_settled_service_says_what_runs_what_pays_and_what_was_measured(settle
     assert row.speedup.endswith("] expected"), "its arms were measured one after the other"
     assert row.load == "3 rps"
     assert row.break_even.endswith("rps")
-    assert row.bar.share(row.bar.load_rps) < row.bar.share(row.bar.break_even_rps.value) < 100.0
-    assert row.last_roll.startswith("Confirmed 1.")
-    assert "promised" in row.last_roll
+    assert row.load_bar.load < row.load_bar.break_even.value < 100.0
+    assert 50.0 < row.speedup_bar.low < row.speedup_bar.value < row.speedup_bar.high
     assert row.calibration.startswith("chat-p1 ")
     assert not row.first
-    assert not row.needs_attention
+    assert not row.concerns
 
 
 def test_a_service_without_a_profile_claims_nothing(fresh):
     row = row_of(fresh, CHAT, fresh.time)
     assert (row.pays, row.mark) == ("not known", "?")
-    assert (row.speedup, row.break_even, row.model_error, row.last_roll, row.answers) == ("-",) * 5
-    assert row.bar is None
+    assert (row.speedup, row.break_even) == ("-", "-")
+    assert row.load_bar is None
+    assert row.speedup_bar is None
 
 
 def test_an_old_decision_shows_its_age_when_it_is_read(settled):
     later = settled.time + timedelta(hours=20)
     row = row_of(settled, CHAT, later)
     assert row.age == "20h"
-    assert "is the operator running?" in row.doubts[0]
-    assert row.needs_attention
-    assert row_of(settled, CHAT, settled.time + timedelta(hours=1)).doubts == ()
+    assert "is the operator running?" in row.concerns[-1].text
+    assert "Status not of now" not in {
+        one.short for one in row_of(settled, CHAT, settled.time + timedelta(hours=1)).concerns
+    }
 
 
 def test_a_paused_service_says_that_a_person_holds_it(settled):
@@ -63,7 +63,7 @@ def test_a_paused_service_says_that_a_person_holds_it(settled):
     paused = service.model_copy(update={"spec": service.spec.replace(paused=True)})
     row = row_of(replace(settled, services={CHAT: paused}), CHAT, settled.time)
     assert row.mode == "RollingUpdate, paused"
-    assert row.waits[0].startswith("A person: spec.paused is true.")
+    assert row.waits[0].text.startswith("A person: spec.paused is true.")
 
 
 def test_figures_of_a_past_are_marked(settled):
@@ -75,9 +75,8 @@ def test_figures_of_a_past_are_marked(settled):
 def test_an_invalid_spec_is_a_row_with_its_problem(settled):
     published = replace(settled, services={}, invalid={CHAT: "spec.targetRef: Field required"})
     row = row_of(published, CHAT, settled.time)
-    assert row.worries == ("spec.targetRef: Field required",)
+    assert [one.text for one in row.concerns] == ["spec.targetRef: Field required"]
     assert row.reason == "InvalidSpec"
-    assert row.needs_attention
 
 
 @pytest.mark.parametrize(
@@ -96,42 +95,39 @@ def test_a_load_or_a_break_even_that_is_not_known_has_no_bar(settled, fields):
 
 def test_open_ends_of_a_break_even_reach_the_ends_of_the_bar(settled):
     bar = load_bar(decided(settled, break_even_lower_rps=None, break_even_upper_rps=None))
-    assert bar.share(bar.break_even_rps.lower, 0.0) == 0.0
-    assert bar.share(bar.break_even_rps.upper) == 100.0
+    assert (bar.break_even.low, bar.break_even.high) == (0.0, 100.0)
     assert bar.words.endswith("(not known yet)")
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("known", "places"),
     [
-        (
-            ModelStatus(latency_ratio=1.034, latency_ratio_lower=0.99, latency_ratio_upper=1.08),
-            "+3 % [-1,+8]",
-        ),
-        (
-            ModelStatus(latency_ratio=0.999, latency_ratio_lower=None, latency_ratio_upper=None),
-            "0 % [-,-]",
-        ),
-        (
-            ModelStatus(latency_ratio=3.46, latency_ratio_lower=0.0, latency_ratio_upper=57284.9),
-            "not known yet",
-        ),
-        (ModelStatus(latency_ratio=None), "-"),
-        (None, "-"),
+        (Estimate(1.0, 0.8, 1.25), (50.0, 37.8, 62.2)),
+        (Estimate(1.5, None, None), (72.1, 72.1, 72.1)),
+        (Estimate(1.5, 1.2, None), (72.1, 59.9, 100.0)),
+        (Estimate(9.0, 0.0, 12.0), (100.0, 0.0, 100.0)),
+        (Estimate(0.0), None),
+        (Estimate(math.nan), None),
+        (None, None),
     ],
 )
-def test_model_error_is_a_deviation_with_bounds(settled, model, words):
-    assert model_error(edited(settled, model=model).services[CHAT]) == words
+def test_a_speedup_lies_around_1_twice_as_fast_as_far_as_half_as_fast(known, places):
+    assert ratio_span(known) == places
 
 
-def test_a_model_error_that_is_no_number_is_not_shown(settled):
-    broken = ModelStatus().model_copy(update={"latency_ratio": math.nan})
-    assert model_error(edited(settled, model=broken).services[CHAT]) == "-"
-
-
-def test_answers_are_those_of_the_arm_that_speculates(settled):
-    state = settled.services[CHAT].status.calibration.model_copy(
-        update={"answers": (AnswersInForce(arm="eagle/3", word="AnswersAgree"),)}
+def test_the_bar_shows_the_figure_that_stands_beside_it(settled):
+    display = settled.services[CHAT].status.display.model_copy(
+        update={"speedup": "0.64 [0.51,0.80] measured"}
     )
-    assert answers(edited(settled, calibration=state).services[CHAT]) == "AnswersAgree"
-    assert answers(settled.services[CHAT]) == "-"
+    workings = settled.services[CHAT].status.workings.model_copy(update={"display": display})
+    row = row_of(edited(settled, workings=workings), CHAT, settled.time)
+    assert row.speedup_bar == ratio_span(Estimate(0.64, 0.51, 0.80))
+
+
+def test_an_arm_that_loses_needs_attention_before_a_change_that_is_held(fleet):
+    by_name = {name.name: row_of(fleet, name, fleet.time) for name in fleet.names}
+    assert [one.short for one in by_name["code"].concerns] == ["SpeculationUnprofitable"]
+    assert by_name["agents"].concerns[0].short == "eagle/3 loses"
+    assert not by_name["batch"].concerns, "no speculation runs there, which is right"
+    firsts = [by_name[name].concerns[0].rank for name in ("code", "agents", "broken", "embed")]
+    assert firsts == sorted(set(firsts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -55,6 +56,9 @@ async def test_every_answer_has_the_headers_and_only_get_and_head_are_answered(s
         for path, expected in (
             ("", 200),
             ("services/llm/chat", 200),
+            ("json/services", 200),
+            ("json/services/llm/chat", 200),
+            ("json/services/llm/other", 404),
             ("style.css", 200),
             ("nothing", 404),
             ("services/llm/other", 404),
@@ -147,6 +151,10 @@ async def test_by_the_network_a_reader_sees_his_namespaces_alone(settled):
         absent = await visitor.get("services/secret/nothing", headers=ann)
         assert unseen[0] == absent[0] == 404
         assert unseen[2] == absent[2]
+        assert (await visitor.get("json/services/secret/concealed", headers=ann))[0] == 404
+        status, headers, text = await visitor.get("json/services", headers=ann)
+        assert headers["Content-Type"].startswith("application/json")
+        assert [one["namespace"] for one in json.loads(text)["services"]] == ["llm"]
         # A page that was made for one reader is not shown to another.
         _, _, text = await visitor.get(headers={"Authorization": "Bearer root-token"})
         assert "concealed" in text

@@ -62,11 +62,13 @@ async def test_a_cycle_is_shown_with_its_services_and_those_that_break_a_rule():
         status, text = await got(address)
         assert status == 200
         assert "/services/llm/chat" in text
-        assert "no-such-method" in text
+        assert "InvalidSpec" in text
+        assert "no-such-method" in (await got(f"{address}services/llm/broken"))[1]
         # A decision that was not written shows as well: its age is that of the last cycle.
         assert "Confirmed" not in text
         _, text = await got(f"{address}services/llm/chat")
-        assert "eagle/3 has a break-even" in text
+        assert "A dashed line marks the break-even." in text
+        assert "The recommended arm as a patch" in text
 
 
 async def test_without_a_port_there_is_no_board():
@@ -106,6 +108,7 @@ async def test_a_defect_of_the_board_ends_no_cycle(caplog, monkeypatch):
     [
         ("BOARD_PORT", "70000"), ("BOARD_ADDRESS", "localhost"), ("BOARD_PATH_PREFIX", "fleet"), ("BOARD_PATH_PREFIX", "/a/"),
         ("BOARD_PATH_PREFIX", "/{x}"), ("GPU_PRICE_PER_HOUR", "-1"), ("GPU_PRICE_PER_HOUR", "nan"),
+        ("DASHBOARD_URL", "grafana/d/x"), ("RUNBOOK_URL_PREFIX", "https://user:secret@wiki/"),
     ],
 )  # fmt: skip
 def test_settings_that_are_wrong_are_refused_by_their_name(name, value):

@@ -6,7 +6,7 @@ import pytest
 
 from demo.photographs import photograph
 
-PAGES = {"board": "", "board-chat": "services/demo/chat"}
+PAGES = {"board": "", "chat": "services/demo/chat"}
 
 
 def browser(tmp_path, monkeypatch, script):
@@ -24,16 +24,20 @@ TAKES = """
 for word in "$@"; do
   case "$word" in --screenshot=*) file="${word#--screenshot=}";; http*) url="$word";; esac
 done
-echo "$url" > "$file"
+echo "$url $*" > "$file"
 """
 
 
-def test_each_page_is_taken_at_its_own_address(tmp_path, monkeypatch):
+def test_each_page_is_taken_at_its_own_address_at_three_widths(tmp_path, monkeypatch):
     folder = browser(tmp_path, monkeypatch, TAKES)
     said = photograph("http://127.0.0.1:1/", PAGES, folder)
     assert said.startswith("screenshots of the board: ")
-    assert (folder / "board.png").read_text() == "http://127.0.0.1:1/\n"
-    assert (folder / "board-chat.png").read_text() == "http://127.0.0.1:1/services/demo/chat\n"
+    assert {file.name for file in folder.glob("*.png")} == {
+        f"{name}-{width}.png" for name in PAGES for width in (390, 1280, 1440)
+    }
+    asked = (folder / "chat-390.png").read_text()
+    assert asked.startswith("http://127.0.0.1:1/services/demo/chat ")
+    assert " --window-size=390,844 " in asked
 
 
 @pytest.mark.parametrize(
@@ -43,8 +47,8 @@ def test_each_page_is_taken_at_its_own_address(tmp_path, monkeypatch):
 def test_without_a_picture_one_line_says_why_and_an_older_one_is_gone(tmp_path, monkeypatch, script, words):
     folder = browser(tmp_path, monkeypatch, script)
     if script:
-        (folder / "board.png").write_text("of yesterday")
+        (folder / "board-1440.png").write_text("of yesterday")
     said = photograph("http://127.0.0.1:1/", PAGES, folder)
     assert words in said
     assert len(said.splitlines()) == 1
-    assert not (folder / "board.png").exists()
+    assert not (folder / "board-1440.png").exists()
