@@ -19,9 +19,9 @@ from breakeven.profile.predictions import LoadPoint
 from breakeven.profile.student_t import band_quantile, t_quantile
 from breakeven.reasons import PAYS, SIDES
 
-RANGE_TOLERANCE = 1.5
-"""A break-even up to half beyond the highest measured rate is a figure with bounds: sweeps end near 70 % of capacity, and laws of
-unseen engines were right to 7 % there. Farther it is said to lie beyond the range."""
+_WITHIN, _BEYOND = 1.1, 1.5
+"""A break-even up to half beyond the highest measured rate is a figure with bounds, if there is none up to a tenth beyond: sweeps
+end near 70 % of capacity, and laws of engines of other makes were right to 7 % there. Farther it is said to lie beyond the range."""
 
 _GRID = 128
 _FINER, _ROUNDS = 64, 5
@@ -68,9 +68,9 @@ class Comparison:
         speedup_ci: bounds; an open end is None.
         c1_ratio, c2_ratio: C1R and C2R; if C2R is above 1, the gain shrinks with load.
         verdict: at which loads the arm pays.
-        break_even_rps: rate at which both are equally fast; None without one, or beyond the measured range.
+        break_even_rps: rate at which both are equally fast; None without one, or far beyond the measured range.
         break_even_concurrency: the break-even as imposed closed-loop concurrency.
-        break_even_beyond_range: a break-even exists in the law but lies beyond the measured range.
+        break_even_beyond_range: a break-even exists in the law but lies far beyond the measured range.
         pays_rps: if curves significantly cross more than once, the ranges of rates in which the arm is faster, within the
             measured ones; empty otherwise: then verdict and break-even are enough.
         side_by_side: whether both were measured beside each other near the load; else the law expects the speedup from windows of
@@ -291,14 +291,17 @@ def _with_break_even(found: Comparison, judged: Curve, other: Curve, t: float, m
     """The comparison with the crossing of its curves, with bounds at which the band of the speedup touches 1."""
     # Somewhat below the lowest measured rate the laws still hold, because C1 is an intercept.
     slack = 0.25 * (measured[1] - measured[0])
-    grid = np.linspace(max(measured[0] - slack, 0.0), RANGE_TOLERANCE * measured[1], _GRID)
     last = 0.999 * min(judged.saturation_rps, other.saturation_rps)
-    grid = grid[grid < last]
-    if grid.size < 2:
-        return found
-    gain = _ratios(judged, other, grid)
-    changes = np.nonzero(np.diff(np.sign(gain - 1.0)) != 0)[0]
-    if not changes.size:
+    for most in (_WITHIN, _BEYOND):
+        grid = np.linspace(max(measured[0] - slack, 0.0), most * measured[1], _GRID)
+        grid = grid[grid < last]
+        if grid.size < 2:
+            return found
+        gain = _ratios(judged, other, grid)
+        changes = np.nonzero(np.diff(np.sign(gain - 1.0)) != 0)[0]
+        if changes.size:
+            break
+    else:
         if found.verdict in (PaysWhere.BELOW, PaysWhere.ABOVE):
             return replace(found, break_even_beyond_range=True)
         return replace(found, verdict=PaysWhere.ALWAYS if gain[0] > 1.0 else PaysWhere.NEVER)
