@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 
 from operatorcluster import manifests
+from operatorcluster.optional import needs_controller
 from operatorcluster.stage import Place
 from operatorcluster.waiting import until
 
@@ -113,3 +115,43 @@ def test_the_operator_may_change_no_other_metadata(place: Place) -> None:
     for patch in ({"annotations": {"other": "x"}}, {"labels": {"other": "x"}}):
         assert "no metadata" in place.refused("deployment", {"metadata": patch})
     assert place.refused("deployment", {"metadata": {"annotations": {NEXT: "org/chat-8b null"}}}) == ""
+
+
+def test_a_stateful_set_takes_it(place: Place) -> None:
+    place.apply(manifests.stateful_target(1))
+    taken(place, "statefulset", ("template",))
+
+
+@needs_controller("rollouts-controller", "a minute")
+def test_an_argo_rollout_takes_it(place: Place) -> None:
+    place.stage.cluster.start_controller("rollouts-controller")
+    place.apply(manifests.stepwise_target(1))
+    taken(place, "rollout", ("template",))
+
+
+@needs_controller("lws-controller", "a minute")
+def test_both_templates_of_a_leader_worker_set_take_it(place: Place) -> None:
+    place.stage.cluster.start_controller("lws-controller")
+    place.apply(manifests.grouped_target(1, leaders_apart=True))
+    taken(
+        place,
+        "leaderworkerset",
+        ("leaderWorkerTemplate", "leaderTemplate"),
+        ("leaderWorkerTemplate", "workerTemplate"),
+    )
+
+
+def taken(place: Place, kind: str, *templates: tuple[str, ...]) -> None:
+    """Whoever changes the first template of an object for which an arm was chosen changes all to it."""
+    place.patch(kind, manifests.TARGET, {"metadata": {"annotations": {NEXT: f"org/chat-8b {EAGLE}"}}})
+
+    def found(path: tuple[str, ...]) -> str | None:
+        part = functools.reduce(lambda at, name: at[name], path, place.get(kind, manifests.TARGET)["spec"])
+        return part.get("metadata", {}).get("annotations", {}).get(manifests.ANNOTATION)
+
+    assert [found(path) for path in templates] == [None] * len(templates)
+    change: dict[str, Any] = {"metadata": {"annotations": {"note": "new"}}}
+    for name in reversed(templates[0]):
+        change = {name: change}
+    place.patch(kind, manifests.TARGET, {"spec": change})
+    assert [found(path) for path in templates] == [EAGLE] * len(templates)
