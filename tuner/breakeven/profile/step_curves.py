@@ -21,7 +21,7 @@ from breakeven.laws.step_queue import Together, closed_loop
 from breakeven.profile.curves import Curve
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
-from breakeven.profile.step_fit import ENGINE, StepLaw, adaptive_tiers, nominal_yield
+from breakeven.profile.step_fit import ENGINE, StepLaw, Verifying, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.reasons import Reason
 from breakeven.tiers import Schedule
@@ -33,6 +33,9 @@ than a thousandth."""
 
 _BATCH = 1024
 """Largest number of requests in a step; the engine's own limit is not known here."""
+
+_CROWDS = 8
+"""Numbers of clients at which a closed loop beyond the open one's last knot is evaluated."""
 
 _FEW, _NEVER = 256, 1e-18
 """Requests of which more are never together at most rates, and the share of a TTFT that has no effect."""
@@ -70,7 +73,7 @@ def step_curve(
 ) -> Curve:
     """Curve of an arm under given conditions, measured or not."""
     own = next((fit for fit in arms if fit.arm == arm), None)
-    asked = _asked(arm, own, arms, drafters, wanted)
+    asked = _asked(law, arm, own, arms, drafters, wanted)
     converted = _by_law(law, arm, arms, asked, wanted.tokens_per_step_error)
     if asked.apart is None or asked.measured is None:
         return converted
@@ -116,9 +119,8 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
     measured_rps = own.measured_saturation_rps if own is not None else None
     ceiling_rps = None if measured_rps is None else moved * measured_rps
-    # Clients of which nothing is known do not fall into step.
-    spread = _repeated(demand, others.size)._replace(varied=np.ones(others.size))
-    closed = closed_loop(costs, spread, others + 1.0).served
+    closed = _in_loop(law, arm, arms, demand, np.stack([others, raised]))
+    in_loop = loadings(in_step)
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
@@ -130,8 +132,8 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
         departed.sd,
         ceiling_rps,
         asked.strayed,
-        closed_knots=np.stack([others, np.maximum.accumulate(closed.latency_s * raised)], axis=-1),
-        closed_loadings=loadings(in_step),
+        closed_knots=closed,
+        closed_loadings=np.concatenate([in_loop, np.repeat(in_loop[-1:], len(closed) - others.size, axis=0)]),
         start_sd=law.starts_of(arm),
         beside=law.beside(arm) if asked.as_measured else (),
     )
@@ -139,6 +141,25 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     # A departure is the engine's: it slows the first token by the same factor as the whole answer.
     ttft_s = np.maximum.accumulate(answers.ttft_s * raised)
     return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
+
+
+def _in_loop(
+    law: StepLaw, arm: Arm, arms: Sequence[ArmFit], demand: Demand, raised: FloatArray
+) -> FloatArray:
+    """(others, latency) of a closed loop, shape (K, 2) or more; `raised`: others of an open loop's knots, and the factors there.
+
+    More clients than an open loop carries in a steady state follow, up to as many as were measured: among them throughput may fall.
+    """
+    others, factors = raised
+    crowd = max((row.others for fit in arms for row in fit.measurements), default=0.0)
+    beyond = np.geomspace(others[-1], crowd, _CROWDS + 1)[1:] if crowd > others[-1] else np.empty(0)
+    among = np.concatenate([others, beyond])
+    far = law.departures(arm, Whereabouts.of(arm, beyond, demand.prompt_tokens, demand.output_tokens))
+    # Clients of which nothing is known do not fall into step.
+    spread = _repeated(demand, among.size)._replace(varied=np.ones(among.size))
+    served = closed_loop(law.costs(arm), spread, among + 1.0).served
+    latency_s = served.latency_s * np.concatenate([factors, np.exp(far.mean)])
+    return np.stack([among, np.maximum.accumulate(latency_s)], axis=-1)
 
 
 def _steps(demand: Demand) -> float:
@@ -166,7 +187,8 @@ def _between(curve: Curve, measured: Curve, steps: float) -> Curve:
     knots = np.stack([others, np.maximum.accumulate(curve.knots[:, 1] * half)], axis=-1)
     closed = curve.closed_knots
     if closed is not None:
-        closed = np.stack([others, np.maximum.accumulate(closed[:, 1] * half)], axis=-1)
+        moved = np.pad(half, (0, len(closed) - half.size), mode="edge")
+        closed = np.stack([closed[:, 0], np.maximum.accumulate(closed[:, 1] * moved)], axis=-1)
     tpot = curve.tpot
     if tpot is not None and measured.tpot is not None:
         c1_s, c2_s = np.sqrt([tpot.c1_s * measured.tpot.c1_s, tpot.c2_s * measured.tpot.c2_s]).tolist()
@@ -243,6 +265,7 @@ def _line(ends: FloatArray, at_ends_s: FloatArray, measured: LineFit | None) -> 
 
 
 def _asked(
+    law: StepLaw,
     arm: Arm,
     own: ArmFit | None,
     arms: Sequence[ArmFit],
@@ -261,12 +284,19 @@ def _asked(
     # The law uses rows at other lengths too: near the lengths asked for, they show how far it was measured.
     rows = [row for fit in ([own] if own else arms) for row in (*fit.measurements, *fit.other_lengths)]
     loads = [one.others for one in rows if not strays(Lengths(one.prompt_tokens, one.output_tokens), now)]
-    demand = _demand(_tiers(arm, own, family, wanted.tokens_per_step), now)
+    tiers = _tiers(arm, own, family, wanted.tokens_per_step)
+
+    def demanded(tiers: tuple[Tier, ...] | Verifying, lengths: Lengths) -> Demand:
+        if isinstance(tiers, Verifying):
+            tiers = tiers.tiers(law.costs(arm), lengths.context_tokens, _BATCH)
+        return _demand(tiers, lengths)
+
+    demand = demanded(tiers, now)
     moved = now != measured or (wanted.tokens_per_step is not None and arm.k > 0)
     mixed = any(fit.measurements and strays(fit.lengths, compared, SAME) for fit in arms)
     return _AskedArm(
         demand,
-        _demand(_tiers(arm, own, family, None), measured) if moved and own is not None else None,
+        demanded(_tiers(arm, own, family, None), measured) if moved and own is not None else None,
         (min(loads), max(loads)),
         strays(measured, now) or (own is None and (family is None or arm.k > max(family.draft_lengths))),
         own is not None
@@ -292,14 +322,13 @@ def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
 
 def _tiers(
     arm: Arm, own: ArmFit | None, family: MeasuredDrafter | None, tokens_per_step: float | None
-) -> tuple[Tier, ...]:
+) -> tuple[Tier, ...] | Verifying:
     """Tiers of an arm's drafting; the acceptance of a draft length that was not measured must be known."""
     if not arm.k:
         return (Tier(1, np.zeros(()), np.ones(())),)
     model = family.acceptance if family else None
     if own is not None and own.arm.adaptive:
-        seen = [(row.inflight, row.tokens_per_step or _yield(model, arm.k)) for row in own.measurements]
-        return adaptive_tiers(arm.k, seen, lambda k: _yield(model, k))
+        return Verifying.of(arm, model, ((row.inflight, row.tokens_per_step) for row in own.measurements))
     if own is not None and own.schedule is not None:
         tiers = Schedule.parse(own.schedule, "schedule").tiers
         return tuple(Tier(first, np.asarray(float(k)), np.asarray(_yield(model, k))) for first, k in tiers)
