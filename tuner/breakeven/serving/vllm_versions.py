@@ -195,7 +195,7 @@ class Limit:
         say: the line for a person.
         sources: words in vLLM's package, by file; versions put them in different places.
         versions: that have it.
-        flag: that must be given. above: its number must be. contains: text of any flag.
+        flag: that must be given. above: its number must be. contains: pattern in any flag.
         methods: of which one must run; a method that is not known may be any of them.
         key: of the speculative configuration that must be true, or a whole number. at_most: of that number. beside: key that must be
             true as well. lacks: key that must be missing.
@@ -250,7 +250,7 @@ class Limit:
         """The flag as the command line has it; empty if it has none, or one with a number that is small."""
         given = [one for one in cut(words) if one.name]
         if self.contains:
-            return next((text for one in given if self.contains in (text := " ".join(one.items))), "")
+            return next((text for one in given if re.search(self.contains, text := " ".join(one.items))), "")
         name = next((one.items[0].partition("=")[0] for one in given if one.name == self.flag), "")
         if self.above is None or not name:
             return name
