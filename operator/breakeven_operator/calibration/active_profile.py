@@ -374,9 +374,8 @@ def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failur
 
 def _later(service: SpeculativeService, entry: ProfileEntry) -> str:
     """Schedules that the profile in force lacks; because its other arms stand, they are not measured again."""
-    tried = {*entry.arms, *(name for name, _ in entry.failed)}
     wanted = [arm.name for arm in service.spec.candidates.measurable_arms() if arm.scheduled]
-    missing = [name for name in wanted if name not in tried]
+    missing = [name for name in wanted if name not in entry.arms]
     return f"; {', '.join(missing)} is measured with the next calibration" if missing else ""
 
 
