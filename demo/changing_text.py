@@ -86,9 +86,9 @@ def _service() -> installation.Manifest:
     service = installation.service(_CAST.name, f"{_CAST.name}-vllm", _CAST.mode)
     # Lengths as the users' own traffic shows them, at every calibration.
     service["spec"]["calibration"].pop("workload")
-    # A schedule's acceptance follows its load: the story is about one draft length.
+    # The acceptance of other arms follows their load: the story is about one draft length.
     for method in service["spec"]["candidates"]["methods"]:
-        method["schedule"] = "Never"
+        method |= {"schedule": "Never", "adaptiveVerification": "Never"}
     return service
 
 

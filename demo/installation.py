@@ -189,8 +189,8 @@ def shortened(timing: Timing) -> list[tuple[str, str, str]]:
     rows.append(
         (
             "candidates of examples/speculativeservice.yaml",
-            "eagle/2, eagle/7, lookup/4, a schedule each",
-            "eagle/3",
+            "eagle/2, eagle/7, lookup/4, a schedule each, eagle/adaptive",
+            "eagle/3, its schedule, eagle/adaptive",
         )
     )
     rows.append(("vLLM readinessProbe.periodSeconds", "5", str(PROBE_PERIOD_S)))

@@ -60,10 +60,10 @@ def manifests() -> list[installation.Manifest]:
     services[0]["spec"]["targetRef"]["kind"] = "StatefulSet"
     services[1]["spec"]["targetRef"] |= _GROUPS
     for one in services:
-        # Twice as many engines as in a day's story share the machine's cores; schedules and the answer gate are part of that story.
+        # Twice as many engines as in a day's story share the machine's cores; other arms and the answer gate are part of that story.
         one["spec"]["calibration"]["answers"] = {"check": "Disabled"}
         for method in one["spec"]["candidates"]["methods"]:
-            method["schedule"] = "Never"
+            method |= {"schedule": "Never", "adaptiveVerification": "Never"}
     return [stateful(deployment), service, grouped(groups), beside, shell(deployment), *services]
 
 

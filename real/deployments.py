@@ -212,6 +212,8 @@ def service(served: ServedModel) -> Manifest:
             "model": str(served.drafter),
             "draftLengths": [DRAFT_LENGTH],
             "schedule": "Never",
+            # It needs CUDA graphs, and this vLLM runs on a CPU.
+            "adaptiveVerification": "Never",
         },
     ]
     workload = {"promptTokens": served.shape.prompt_tokens, "outputTokens": served.shape.output_tokens}

@@ -11,6 +11,7 @@ Measurements of others (`breakeven.prior`):
 
 published_cells.csv   figures of others, each with its address
 measured_ratios       the library's table, derived from them
+adaptive_sweeps       those with adaptive verification: its law, from two loads
 
 The laws side by side on a second engine, in a table of their own (`python -m validation.law_table`):
 

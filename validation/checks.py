@@ -14,6 +14,7 @@ from breakeven.points.point import Point
 from breakeven.profile import Conditions, Profile
 from validation import published
 from validation.accepted import resampling, tokens_per_step_elsewhere
+from validation.adaptive_sweeps import adaptive_outcomes
 from validation.bought_design import bought_points
 from validation.conversions import conversion_errors
 from validation.outcomes import Goal, ValidationOutcome, error_outcome
@@ -36,6 +37,7 @@ def all_checks(folder: Path | None) -> Iterator[ValidationOutcome]:
         yield from unseen_loads_p95(folder)
         yield from tokens_per_step_elsewhere(folder)
         yield resampling(folder)
+    yield from adaptive_outcomes()
     yield from break_even_coverage()
     yield from bounds_coverage()
     yield from open_loop_coverage()

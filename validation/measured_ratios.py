@@ -24,6 +24,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from breakeven.prior.public_table import TABLE_FILE
+from breakeven.tiers import ADAPTIVE_FORM
 
 COLUMNS = (
     "stack", "model", "parameters_b", "experts", "gpu", "quantisation", "workload",
@@ -64,11 +65,11 @@ class PublishedText:
 
     Attributes:
         facts: by column.
-        arms: cells by (method, k).
+        arms: cells by (method, draft length), as they were written: adaptive:7 with adaptive verification of 7 drafts.
     """
 
     facts: dict[str, str]
-    arms: dict[tuple[str, int], list[Cell]]
+    arms: dict[tuple[str, str], list[Cell]]
 
 
 class RatioPair(NamedTuple):
@@ -86,7 +87,7 @@ def texts(content: str) -> list[PublishedText]:
         text = found.setdefault(key, PublishedText(dict(zip(_FACTS, key, strict=True)), defaultdict(list)))
         number = {name: float(row[name] or "nan") for name in ("load", "value", "tokens_per_step")}
         steps = number["tokens_per_step"]
-        text.arms[row["method"], int(row["k"])].append(
+        text.arms[row["method"], row["k"]].append(
             Cell(number["load"], row["kind"], number["value"], None if math.isnan(steps) else steps)
         )
     return list(found.values())
@@ -96,14 +97,16 @@ def rows(text: PublishedText, same_source: Sequence[PublishedText]) -> Iterator[
     """A row of the table for each arm of a text."""
     ratios = _ratios(text, same_source)
     for (method, k), cells in text.arms.items():
-        if not k:
+        if k == "0":
             continue
-        steps = [cell.tokens_per_step for cell in cells if cell.tokens_per_step is not None]
+        # With adaptive verification E is another one at every load, and no figure of the arm.
+        fixed = ADAPTIVE_FORM.fullmatch(k) is None
+        steps = [cell.tokens_per_step for cell in cells if fixed and cell.tokens_per_step is not None]
         pair = ratios.get((method, k), RatioPair(None, None))
         yield {
             **text.facts,
             "method": method,
-            "k": str(k),
+            "k": k,
             "lone_ratio": _cell(pair.lone),
             "slope_ratio": _cell(pair.slope),
             "tokens_per_step": _cell(math.exp(np.mean(np.log(steps))) if steps else None),
@@ -114,9 +117,9 @@ def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def _ratios(text: PublishedText, same_source: Sequence[PublishedText]) -> dict[tuple[str, int], RatioPair]:
-    plain = text.arms.get(("none", 0), [])
-    arms = {arm: cells for arm, cells in text.arms.items() if arm[1] and cells[0].kind != "steps"}
+def _ratios(text: PublishedText, same_source: Sequence[PublishedText]) -> dict[tuple[str, str], RatioPair]:
+    plain = text.arms.get(("none", "0"), [])
+    arms = {arm: cells for arm, cells in text.arms.items() if arm[1] != "0" and cells[0].kind != "steps"}
     if plain and all(cell.kind != "ratio" for cells in arms.values() for cell in cells):
         own = _line(plain)
         return {arm: _over(_line(cells), own) for arm, cells in arms.items()}
@@ -133,7 +136,7 @@ def _ratios(text: PublishedText, same_source: Sequence[PublishedText]) -> dict[t
 
 def _own_bend(text: PublishedText) -> float | None:
     """C2/C1 of no speculation on a text; None if its throughputs at two loads were not published."""
-    plain = text.arms.get(("none", 0), [])
+    plain = text.arms.get(("none", "0"), [])
     if len({cell.load for cell in plain}) < 2:
         return None
     load, value = (np.array([getattr(cell, name) for cell in plain]) for name in ("load", "value"))
@@ -191,7 +194,7 @@ def _pair(others: np.ndarray, slowness: np.ndarray, bend: float) -> RatioPair:
 
 
 def _shared_bend(
-    others: dict[tuple[str, int], np.ndarray], slowness: dict[tuple[str, int], np.ndarray]
+    others: dict[tuple[str, str], np.ndarray], slowness: dict[tuple[str, str], np.ndarray]
 ) -> float:
     """C2/C1 of no speculation under which all arms lie on lines best."""
 

@@ -240,6 +240,11 @@ class ClusterReason(StrEnum):
         "Prompts or answers have been more than 4.5 times as long, or as short, as when the arm was measured, for timing.disagreementSeconds: predictions are extrapolations.",
         "Wait for the calibration, which sends requests of the live lengths; with a workload of your own, set its lengths.",
     )
+    COST_TABLE_STALE = (
+        "CostTableStale",
+        "Adaptive verification verifies by step times that the engine took at its start, with another context than live requests hold: half of it or less, or twice as much or more.",
+        "Set VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN on the engine's container to the figure in the message. The arm's figures stand: they were measured with the table as it was.",
+    )
     SUPERSEDED = (
         "Superseded",
         "It does not count, or no longer: another profile is in force, or none is; another run measures the service already; or the run's service is not there, or was deleted.",

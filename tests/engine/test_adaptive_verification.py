@@ -14,11 +14,13 @@ from breakeven.errors import InputError
 from breakeven.fitting import fit_points
 from breakeven.points.point import Point
 from breakeven.profile import Profile
-from breakeven_sim.engine.configuration import DraftLengths, engine_config
+from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, engine_config
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import default_document
+from breakeven_sim.engine.drafting import mean_tokens_per_step
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.engine.serve_arguments import parse
+from breakeven_sim.engine.server import prepare
 from breakeven_sim.engine.speculative_config import speculation
 from breakeven_sim.replay.fleet_arms import CostArms
 from breakeven_sim.replay.measured import measured_points
@@ -65,6 +67,55 @@ def test_a_step_costs_the_whole_draft_and_the_verification_of_a_part_of_it(batch
     )
     spared_s = adaptive.seconds(7, batch, 7 * batch, 0, 0) - adaptive.seconds(3, batch, 3 * batch, 0, 0)
     assert spared_s == pytest.approx(4 * batch * COSTS.step.per_token_s * COSTS.time_scale)
+
+
+def long_contexts(profiled: int) -> EngineConfig:
+    """An engine whose step costs depend on the context, with a table of costs at so many tokens of it."""
+    step = COSTS.step.model_copy(update={"per_kv_token_s": 20 * COSTS.step.per_kv_token_s})
+    costs = COSTS.model_copy(update={"step": step})
+    return engine_config(costs, "eagle3", DraftLengths(7, adaptive=True, profiled_context=profiled))
+
+
+def token_s(config: EngineConfig, batch: int, context: int) -> float:
+    """Time of a token in steps of a batch that verify as the engine's table has it."""
+    k = config.drafts.at(batch)
+    text = COSTS.method("eagle3").text
+    return config.times.seconds(k, batch, k * batch, batch * context, 0) / mean_tokens_per_step(text, k)
+
+
+def test_a_table_of_longer_contexts_than_live_ones_verifies_too_much_and_one_of_shorter_too_little():
+    right, long, short = (long_contexts(profiled) for profiled in (1000, 60_000, 0))
+    batches = range(1, 200)
+    assert all(short.drafts.at(n) <= right.drafts.at(n) <= long.drafts.at(n) for n in batches)
+    assert any(short.drafts.at(n) < right.drafts.at(n) < long.drafts.at(n) for n in batches)
+
+
+def test_a_stale_table_costs_time_and_the_right_one_costs_none():
+    at = {profiled: long_contexts(profiled) for profiled in (0, 1000, 8192, 60_000)}
+    lost = {
+        profiled: max(token_s(config, n, 1000) / token_s(at[1000], n, 1000) - 1.0 for n in range(1, 200))
+        for profiled, config in at.items()
+    }
+    assert lost[1000] == 0.0
+    assert lost[0] > 0.01
+    assert lost[60_000] >= lost[8192] > 0.01
+
+
+@pytest.mark.parametrize(("value", "tokens"), [(None, 8192), ("900", 900)])
+def test_the_context_of_the_table_is_read_from_the_variable_as_vllm_does(value, tokens):
+    environment = {} if value is None else {"VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN": value}
+    arguments = parse(["m", "--speculative-config", json.dumps(CONFIG)], environment)
+    assert prepare(arguments).config.drafts.profiled_context == tokens
+
+
+def test_a_context_that_is_no_number_is_refused_by_name():
+    with pytest.raises(InputError, match="PROFILE_CONTEXT_LEN: 'long'; expected a number of tokens"):
+        parse(["m"], {"VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN": "long"})
+
+
+def test_ranks_that_share_requests_keep_it_because_vllm_takes_only_tables_away():
+    arguments = parse(["m", "--speculative-config", json.dumps(CONFIG), "--data-parallel-size", "2"], {})
+    assert prepare(arguments).config.drafts.adaptive
 
 
 def test_drafts_that_are_not_verified_are_counted_as_drafted_all_the_same():

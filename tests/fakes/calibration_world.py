@@ -97,7 +97,7 @@ spec:
   targetRef: {apiVersion: apps/v1, kind: Deployment, name: chat-vllm, containerName: vllm}
   candidates:
     methods:
-    - {name: eagle, method: eagle3, model: org/eagle, draftLengths: [2, 7], schedule: Never}
+    - {name: eagle, method: eagle3, model: org/eagle, draftLengths: [2, 7], schedule: Never, adaptiveVerification: Never}
   calibration:
     schedule: "0 3 * * 0"
     answers: {check: Disabled}

@@ -98,7 +98,7 @@ metadata: {name: chat, namespace: llm}
 spec:
   targetRef: {name: chat-vllm}
   updatePolicy: {mode: RollingUpdate, cooldownSeconds: 600, stabilizationWindowSeconds: 60, lookbackSeconds: 0}
-  candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3], schedule: Never}]}
+  candidates: {methods: [{name: eagle, method: eagle3, model: org/head, draftLengths: [3], schedule: Never, adaptiveVerification: Never}]}
   calibration: {answers: {check: Warn}}
 """)
 

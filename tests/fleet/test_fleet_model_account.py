@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -188,3 +189,31 @@ async def test_where_speculation_does_not_pay_the_status_says_why_and_what_to_do
     world.load(2.0)
     await minutes(world, 15, lambda: "cause" not in world.whole["model"])
     assert "cause" not in world.whole["model"]
+
+
+async def test_an_adaptive_engine_s_table_of_other_contexts_is_said_with_the_figure_to_set():
+    """vLLM times its steps with 8,192 tokens of context; these requests hold some 330."""
+
+    def by_hand(target: dict[str, Any]) -> None:
+        config = {**json.loads(VALUE), "enable_adaptive_verification": True}
+        annotations = target["spec"]["template"]["metadata"]["annotations"]
+        annotations["breakeven.dev/speculative-config"] = json.dumps(config)
+
+    world = FleetWorld(lambda spec: spec["updatePolicy"].update(mode="Recommend"), by_hand)
+    world.calibrate()
+    world.load(1.0)
+    await minutes(world, 5)
+    condition = world.condition("CostTableFits")
+    assert (condition["status"], condition["reason"]) == ("False", "CostTableStale")
+    assert "set VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN=" in condition["message"]
+    assert world.events.count("CostTableStale") == 1
+    assert metric(world, "breakeven_doubt", reason="CostTableStale") == 1
+    world.prometheus.traffic.prompt_tokens = 8000.0
+    await minutes(world, 5)
+    assert world.condition("CostTableFits")["status"] == "True"
+
+
+async def test_of_a_table_nothing_is_said_while_no_adaptive_engine_runs():
+    world = await speculating()
+    await minutes(world, 5)
+    assert "CostTableFits" not in {one["type"] for one in world.status["conditions"]}

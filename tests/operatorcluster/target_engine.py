@@ -25,6 +25,7 @@ METHOD = {
     "model": "org/eagle-head",
     "draftLengths": [3],
     "schedule": "Never",
+    "adaptiveVerification": "Never",
 }
 
 _BASE_S, _PER_TOKEN_S, _FLAT_S, _PER_DRAFT_S = 0.020, 0.003, 0.001, 0.002

@@ -39,6 +39,9 @@ the table, or warns once and drafts as long as ever."""
 ADAPTIVE_KEY = "enable_adaptive_verification"
 """Key of `--speculative-config` with which vLLM drafts at full length and verifies as many drafts as pay (0.28 and newer)."""
 
+PROFILED_CONTEXT, PROFILED_CONTEXT_TOKENS = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN", 8192
+"""Variable and its default: tokens of context with which vLLM times its steps, once at its start, for adaptive verification."""
+
 _SUFFIX_TREE_DEPTH = 24
 _IN_MODEL_NAMES = ("eagle3", "eagle", "dflash", "dspark")
 

@@ -146,8 +146,8 @@ async def _answer(server: AskedServer, about: WorkloadPast, now: datetime) -> Fi
 def _told(server: AskedServer, asked: AskedPast, about: WorkloadPast) -> FirstAnswer:
     """Read a past and hold it against the measurements of others; in a thread."""
     past = read_past(server, asked, lambda _share: None, server.fit)
-    # A schedule is not looked up: its draft length changes with the load.
-    asked_of_others = [arm for arm in about.arms if arm.k and not arm.scheduled]
+    # A table of draft lengths is not looked up: it is another one for every service.
+    asked_of_others = [arm for arm in about.arms if arm.k and (arm.adaptive or not arm.scheduled)]
     others = (
         others_measured(past, asked_of_others, facts_of_past(past, about.facts)) if asked_of_others else ()
     )

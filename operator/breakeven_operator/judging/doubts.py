@@ -26,6 +26,7 @@ from breakeven.deciding import Decision
 from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.laws.latency import mean_latency_error
+from breakeven.methods import ADAPTIVE_KEY
 from breakeven.phrases import counted, duration_text, figure, fixed, through
 from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.evaluation import Evaluations
@@ -34,6 +35,8 @@ from breakeven.planning.observed_load import Load, sampling_error
 from breakeven.profile import ArmFit, Conditions, Prediction, Profile
 from breakeven.profile.student_t import t_quantile
 from breakeven.serving.counted_window import Window
+from breakeven.serving.engine_start import environment_of
+from breakeven.serving.vllm_versions import profiled_context, stale_table
 from breakeven_operator.case import Case, CycleFacts, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.observing.questions import load_of, seen_of
@@ -47,7 +50,7 @@ from breakeven_operator.resources.memorystatus import (
     Suspicion,
     typical,
 )
-from breakeven_operator.resources.meta import ACCEPTANCE, LENGTHS, MODEL, Aspect
+from breakeven_operator.resources.meta import ACCEPTANCE, COST_TABLE, LENGTHS, MODEL, Aspect
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.rolls.barred_arms import suspected, suspicion_of
 from breakeven_operator.step import Doubt, ProfileEntry
@@ -461,6 +464,7 @@ STILL_ALLOWED = (
     "measured here, may be, and so may any arm while requests queue up or miss an objective"
 )
 _DRIFTS = {ACCEPTANCE: ClusterReason.ACCEPTANCE_DRIFTED, LENGTHS: ClusterReason.LENGTHS_DRIFTED}
+_RARE = frozenset({*_DRIFTS, COST_TABLE})
 _UNREMARKABLE = frozenset({str(ClusterReason.MODEL_UNTESTED), str(ClusterReason.MODEL_AGREES)})
 # Reasons for which nothing is known of the text and the latency of present requests.
 _NO_FIGURES = frozenset(
@@ -490,8 +494,24 @@ def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
     status = cycle.service.status
     return tuple(
         one
-        for one in said
-        if one.type not in _DRIFTS or one.reason not in _UNREMARKABLE or status.condition(one.type)
+        for one in (*said, _cost_table(cycle))
+        if one.type not in _RARE or one.reason not in _UNREMARKABLE or status.condition(one.type)
+    )
+
+
+def _cost_table(cycle: CycleFacts) -> Aspect:
+    """Whether adaptive verification's table of step costs is about contexts as long as live ones."""
+    engine = cycle.workload.engine if cycle.workload is not None else None
+    running = cycle.running.arm if cycle.running is not None else None
+    figures = cycle.live.figures if cycle.live is not None and cycle.live.usable else None
+    if engine is None or running is None or not running.adaptive or figures is None:
+        return Aspect(COST_TABLE, None, str(ClusterReason.MODEL_UNTESTED), "no adaptive verification is seen")
+    load = load_of(figures)
+    profiled = profiled_context({ADAPTIVE_KEY: True}, environment_of(engine.container))
+    if (stale := stale_table(profiled, load.prompt_tokens, load.output_tokens)) is not None:
+        return Aspect(COST_TABLE, False, str(ClusterReason.COST_TABLE_STALE), stale)
+    return Aspect(
+        COST_TABLE, True, str(ClusterReason.MODEL_AGREES), "live contexts are as long as profiled ones"
     )
 
 

@@ -173,8 +173,8 @@ class ScheduleChoice(StrEnum):
 class AdaptiveChoice(StrEnum):
     """Whether a method is also tried with vLLM's adaptive verification."""
 
+    AUTO = "Auto"
     NEVER = "Never"
-    MEASURE = "Measure"
 
 
 class SpeculativeMethod(Model):
@@ -227,19 +227,9 @@ class SpeculativeMethod(Model):
             ".options",
         ),
         Rule(
-            "!has(self.adaptiveVerification) || self.adaptiveVerification != 'Measure' "
-            f"|| self.method in {list(ADAPTIVE_METHODS)} || self.method.endsWith('{MTP_ALIAS}')",
-            "adaptiveVerification needs an estimate of acceptance, and vLLM makes none for this method",
-            f"Never, or method {', '.join(ADAPTIVE_METHODS)}",
-            lambda method: (
-                method.adaptive_verification is AdaptiveChoice.NEVER or takes_adaptive(method.method)
-            ),
-            ".adaptiveVerification",
-        ),
-        Rule(
             None,
             f"options.{ADAPTIVE_KEY} makes another arm of every draft length, whose acceptance would be misread",
-            "adaptiveVerification: Measure beside options",
+            "adaptiveVerification: Auto beside options",
             lambda method: method.options.get(ADAPTIVE_KEY) is not True,
             f".options.{ADAPTIVE_KEY}",
         ),
@@ -300,10 +290,11 @@ class SpeculativeMethod(Model):
         default=ScheduleChoice.AUTO,
     )
     adaptive_verification: AdaptiveChoice = row(
-        "Measure: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and "
-        "newer) as an arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as "
-        f"many as pay (methods {', '.join(ADAPTIVE_METHODS)}; not with LoRA, pipeline stages or eager mode). Never: it does not.",
-        default=AdaptiveChoice.NEVER,
+        "Auto: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and newer) as an "
+        "arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as many as pay "
+        f"(methods {', '.join(ADAPTIVE_METHODS)}). An engine that is known to refuse it, with LoRA, pipeline stages or without full "
+        "CUDA graphs, is not started with it. Never: it does not.",
+        default=AdaptiveChoice.AUTO,
     )
     options: Annotated[
         Options,
@@ -350,8 +341,8 @@ class SpeculativeMethod(Model):
         return frozenset((arm.k, arm.adaptive) for arm in (*self.arms(), *self.adaptive_arms()))
 
     def adaptive_arms(self) -> tuple[Arm, ...]:
-        """Its arm with adaptive verification; empty if none is wanted."""
-        if self.adaptive_verification is not AdaptiveChoice.MEASURE:
+        """Its arm with adaptive verification; empty if none is wanted, or no model drafts."""
+        if self.adaptive_verification is AdaptiveChoice.NEVER or not takes_adaptive(self.method):
             return ()
         return (arm_drafting(self.method, max(self.draft_lengths), self.name, ADAPTIVE),)
 

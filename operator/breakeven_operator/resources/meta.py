@@ -103,6 +103,7 @@ PROGRESSING = "Progressing"
 MODEL = "ModelAgrees"
 ACCEPTANCE = "AcceptanceAsCalibrated"
 LENGTHS = "LengthsAsCalibrated"
+COST_TABLE = "CostTableFits"
 OBJECTIVES = "ObjectivesKept"
 _STATUS = {True: ConditionStatus.TRUE, False: ConditionStatus.FALSE, None: ConditionStatus.UNKNOWN}
 

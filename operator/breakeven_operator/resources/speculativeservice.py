@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from breakeven.errors import InputError
+from breakeven.methods import ADAPTIVE_METHODS, MTP_ALIAS
 from breakeven_operator.kinds import SERVICES, Ref
 from breakeven_operator.packed import joined, without_notes
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, Rule
@@ -91,7 +92,8 @@ class SpeculativeServiceSpec(Model):
             "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm == m.name + '/schedule' "
             "&& (!has(m.schedule) || m.schedule == 'Auto')) "
             "|| self.candidates.methods.exists(m, self.updatePolicy.pinnedArm == m.name + '/adaptive' "
-            "&& has(m.adaptiveVerification) && m.adaptiveVerification == 'Measure')",
+            "&& (!has(m.adaptiveVerification) || m.adaptiveVerification == 'Auto') "
+            f"&& (m.method in {list(ADAPTIVE_METHODS)} || m.method.endsWith('{MTP_ALIAS}')))",
             "pinnedArm names no candidate",
             "none, <name>/<draft length> as in candidates, <name>/schedule or <name>/adaptive",
             lambda spec: (

@@ -184,6 +184,7 @@ DOUBTS = {
     "ModelAgrees": "ModelDisagrees",
     "AcceptanceAsCalibrated": "AcceptanceDrifted",
     "LengthsAsCalibrated": "LengthsDrifted",
+    "CostTableFits": "CostTableStale",
 }
 SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
@@ -218,7 +219,7 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
     ServiceGauge(
         "breakeven_doubt",
         "1 while live traffic says this against the profile in force (ModelDisagrees and RollDisproved: it is under suspicion; "
-        "AcceptanceDrifted, LengthsDrifted), 0 if significantly not; absent while not known.",
+        "AcceptanceDrifted, LengthsDrifted, CostTableStale), 0 if significantly not; absent while not known.",
         _doubts,
         ("reason",),
     ),

@@ -37,7 +37,7 @@ def config_of_the_pod(world: World):
 
 
 def test_it_is_measured_after_the_draft_lengths_with_the_longest_of_them():
-    world = world_with(adaptiveVerification="Measure")
+    world = world_with(adaptiveVerification="Auto")
     world.turn()
     for name in ("none", "eagle/2", "eagle/7"):
         world.turn()
@@ -56,6 +56,11 @@ def test_it_is_measured_after_the_draft_lengths_with_the_longest_of_them():
     ("edit", "words"),
     [
         (lambda engine: engine["args"].append("--enable-lora"), "--enable-lora: vLLM does not start with it"),
+        (
+            lambda engine: engine["args"].append('--compilation-config={"cudagraph_mode": "PIECEWISE"}'),
+            "which needs full CUDA graphs",
+        ),
+        (lambda engine: engine["args"].append("-O0"), "-O0: vLLM does not start with it"),
         (lambda engine: engine.update(image="vllm/vllm-openai:v0.27.1"), "vLLM 0.27 does not know it"),
         (
             lambda engine: engine["env"].append({"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "0"}),
@@ -64,7 +69,7 @@ def test_it_is_measured_after_the_draft_lengths_with_the_longest_of_them():
     ],
 )
 def test_an_engine_that_would_refuse_it_is_not_started_with_it(edit, words):
-    world = world_with(adaptiveVerification="Measure")
+    world = world_with(adaptiveVerification="Auto")
     edit(engine_of(world))
     world.turn()
     for _ in range(3):
@@ -135,14 +140,40 @@ def candidates(**more: object) -> Candidates:
     return Candidates.model_validate({"methods": [one]})
 
 
+def test_it_is_an_arm_by_default_of_every_method_that_a_model_drafts_and_of_no_other():
+    known = Candidates.model_validate(
+        {
+            "methods": [
+                {"name": "eagle", "method": "eagle3", "model": "org/head", "draftLengths": [2, 7]},
+                {"name": "own", "method": "deepseek_mtp", "draftLengths": [1]},
+                {"name": "copy", "method": "ngram", "draftLengths": [4]},
+                {"name": "fixed", "method": "mtp", "draftLengths": [3], "adaptiveVerification": "Never"},
+            ]
+        }
+    )
+    found = [arm for arm in known.measurable_arms() if arm.adaptive]
+    assert [(arm.name, arm.k) for arm in found] == [("eagle/adaptive", 7), ("own/adaptive", 1)]
+
+
+def test_graphs_that_are_full_are_no_reason_against_it():
+    world = world_with(adaptiveVerification="Auto")
+    engine_of(world)["args"].append('--compilation-config={"cudagraph_mode": "FULL_AND_PIECEWISE"}')
+    world.turn()
+    for _ in range(3):
+        world.turn()
+        world.measure_arm()
+    world.turn()
+    assert world.measure_arm() == "eagle/adaptive"
+
+
 def test_what_runs_is_recognised_by_how_its_drafts_are_verified():
-    known = candidates(adaptiveVerification="Measure")
+    known = candidates(adaptiveVerification="Auto")
     adaptive, static = (known.speculative_config(one) for one in (ADAPTIVE, Arm("eagle3", 7, "eagle")))
     assert arm_of_value(adaptive, known).arm == ADAPTIVE
     assert arm_of_value(static, known).arm == Arm("eagle3", 7, "eagle")
 
 
 def test_adaptive_verification_that_is_no_candidate_is_a_foreign_arm():
-    value = candidates(adaptiveVerification="Measure").speculative_config(ADAPTIVE)
-    found = arm_of_value(value, candidates()).arm
+    value = candidates(adaptiveVerification="Auto").speculative_config(ADAPTIVE)
+    found = arm_of_value(value, candidates(adaptiveVerification="Never")).arm
     assert found == Arm("eagle3", 7, scheduled=True, adaptive=True)

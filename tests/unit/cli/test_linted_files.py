@@ -587,6 +587,24 @@ def test_what_makes_the_operator_useless_is_said(args, annotation, said, tmp_pat
     assert [said in line for line in lines] == ([] if said is None else [True])
 
 
+@pytest.mark.parametrize(
+    ("env", "adaptive", "said"),
+    [
+        ([], True, True),
+        ([], False, False),
+        ([{"name": "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN", "value": "900"}], True, False),
+    ],
+)
+def test_the_context_of_adaptive_verification_s_table_is_proposed_where_nobody_chose_it(
+    env, adaptive, said, tmp_path
+):
+    config = {"method": "mtp", "num_speculative_tokens": 1, "enable_adaptive_verification": adaptive}
+    given = {"breakeven.dev/speculative-config": json.dumps(config)}
+    one = only(manifest(container(env=env), annotations=given), tmp_path)
+    found = [line for line in one["notes"] if "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN" in line]
+    assert ["with 8,192 tokens of context" in line for line in found] == ([True] if said else [])
+
+
 def test_a_variable_of_the_image_is_not_put_into_lines_that_kubernetes_fills_in(tmp_path):
     given = container(
         command=["sh", "-c"], args=['exec vllm serve m --download-dir "$HOME/x" --port "$PORT"']

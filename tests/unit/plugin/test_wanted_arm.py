@@ -129,7 +129,7 @@ def test_a_drafter_that_was_replaced_since_is_no_recommendation(recommending):
 
 
 def test_adaptive_verification_needs_no_table_to_be_wanted(recommending):
-    recommending.service["spec"]["candidates"]["methods"][0]["adaptiveVerification"] = "Measure"
+    recommending.service["spec"]["candidates"]["methods"][0]["adaptiveVerification"] = "Auto"
     recommending.status["decision"]["arm"] = "eagle/adaptive"
     arms = [{"arm": "eagle/adaptive", "candidate": "eagle", "schedule": "adaptive"}]
     value = wanted(recommending, profile={"spec": {"arms": arms}}).value

@@ -16,9 +16,9 @@ def test_every_row_that_ships_is_of_vllm_and_has_an_address():
         for name in ("lone_ratio", "slope_ratio", "tokens_per_step")
     }
     assert {name: len(found) for name, found in of_figure.items()} == {
-        "lone_ratio": 13,
-        "slope_ratio": 6,
-        "tokens_per_step": 12,
+        "lone_ratio": 14,
+        "slope_ratio": 7,
+        "tokens_per_step": 13,
     }
 
 
@@ -42,9 +42,22 @@ def test_a_method_that_nobody_measured_has_no_row_and_mtp_has_many_names():
     assert nearest_row(ServiceFacts(), Arm("deepseek_mtp", 2)) == nearest_row(ServiceFacts(), Arm("mtp", 2))
 
 
+def test_adaptive_verification_has_rows_of_its_own():
+    facts = ServiceFacts(gpu="MI355X")
+    fixed, adaptive = (
+        nearest_row(facts, Arm("dspark", 7, scheduled=one, adaptive=one)) for one in (False, True)
+    )
+    assert (fixed.adaptive, adaptive.adaptive) == (False, True)
+    assert adaptive.k == 7
+    assert adaptive.lone_ratio > fixed.lone_ratio
+    assert adaptive.slope_ratio < 1.0 < fixed.slope_ratio
+    assert adaptive.tokens_per_step is None
+    assert nearest_row(facts, Arm("eagle3", 7, scheduled=True, adaptive=True)) is None
+
+
 def test_each_row_is_found_by_its_own_facts():
     for row in public_ratios():
-        found = nearest_row(row.facts, Arm(row.method, row.k))
+        found = nearest_row(row.facts, Arm(row.method, row.k, scheduled=row.adaptive, adaptive=row.adaptive))
         if row.lone_ratio is None or found is None:
             continue
         known = [name for name in ("parameters_b", "experts") if getattr(row.facts, name) is not None]

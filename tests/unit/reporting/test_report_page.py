@@ -17,6 +17,7 @@ from breakeven.reporting import profile_page
 from breakeven.reporting.lines import arm_curves
 from breakeven.reporting.page import ReportPage, Table, render_page, render_png
 from breakeven.reporting.profile_page import drawings, render_report, verdict
+from validation.adaptive_sweeps import sweeps
 
 POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
 
@@ -169,3 +170,13 @@ def test_a_report_for_other_acceptance_and_lengths_says_what_plan_says(profile: 
     assert moved.speedup[0] == pytest.approx(compared.speedup)
     assert moved.break_even_rps == compared.break_even_rps
     assert not moved.measured_rps.size, "measured points hold for the measured conditions"
+
+
+def test_a_profile_with_adaptive_verification_has_the_picture_of_kinds_with_its_words() -> None:
+    sweep = next(one for one in sweeps() if one.gpu == "MI355X")
+    profile = sweep.fitted(sweep.clients)
+    assert list(drawings(profile)) == ["speedup", "latency", "kinds", "map", "fit"]
+    page = render_report(profile, "Sweep")
+    assert "At light load" in page
+    assert re.search(r"dspark/7 is the fastest, dspark/adaptive takes \d+ % longer", page)
+    assert re.search(r"At heavy load [^.]*dspark/adaptive is the fastest", page)

@@ -75,7 +75,7 @@ def test_no_speculation_comes_first_and_lengths_ascend():
     candidates = Candidates.model_validate(
         {"methods": [{"name": "eagle", "method": "eagle3", "model": "o/h", "draftLengths": [7, 2]}]}
     )
-    assert [arm.name for arm in candidates.arms()] == ["none", "eagle/2", "eagle/7"]
+    assert [arm.name for arm in candidates.arms()] == ["none", "eagle/2", "eagle/7", "eagle/adaptive"]
 
 
 def test_an_arm_is_spelled_in_one_way_whatever_the_order_of_its_options():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.methods import METHODS, MTP_ALIAS
+from breakeven.methods import METHODS, MTP_ALIAS, PROFILED_CONTEXT
 from breakeven.serving.command_line import cut, flags, flags_of
 from breakeven.serving.vllm_versions import (
     SHUTDOWN_TIMEOUT,
@@ -20,6 +20,8 @@ from breakeven.serving.vllm_versions import (
     hindrances,
     known,
     limits,
+    profiled_context,
+    stale_table,
     unknown_words,
     version_of,
 )
@@ -230,3 +232,38 @@ def test_the_flags_of_two_versions_are_known_and_a_switch_s_opposite_takes_no_va
 def test_a_method_that_ended_is_no_choice_of_the_newer_version():
     assert "medusa" in flags_of("0.32")["--spec-method"].choices
     assert not {"medusa", "mlp_speculator"} & set(flags_of("0.33")["--spec-method"].choices)
+
+
+ADAPTIVE = {"method": "eagle3", "num_speculative_tokens": 7, "enable_adaptive_verification": True}
+
+
+@pytest.mark.parametrize(
+    ("config", "environment", "expected"),
+    [
+        (ADAPTIVE, {}, 8192),
+        (ADAPTIVE, {PROFILED_CONTEXT: "40000"}, 40000),
+        (ADAPTIVE, {PROFILED_CONTEXT: None}, None),
+        (ADAPTIVE, {PROFILED_CONTEXT: "many"}, None),
+        (ADAPTIVE | {"enable_adaptive_verification": False}, {}, None),
+        (None, {}, None),
+    ],
+)
+def test_the_context_of_adaptive_verification_s_table(config, environment, expected):
+    assert profiled_context(config, environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "told"),
+    [
+        (8000.0, 400.0, None),
+        (4300.0, 200.0, None),
+        (3700.0, 200.0, "3800"),
+        (60000.0, 1000.0, "60500"),
+        (None, 200.0, None),
+    ],
+)
+def test_a_table_is_stale_if_live_contexts_are_twice_as_long_or_half(prompt, answer, told):
+    found = stale_table(8192, prompt, answer)
+    assert (found is None) == (told is None)
+    assert told is None or f"{PROFILED_CONTEXT}={told} " in found
+    assert stale_table(None, prompt, answer) is None

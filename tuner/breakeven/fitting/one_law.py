@@ -28,6 +28,7 @@ from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile.document_checks import LARGEST_LOGARITHM
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, Lengths
 from breakeven.profile.step_fit import (
+    ADAPTIVE_LEVEL,
     ENGINE,
     KNOTS,
     LEVEL,
@@ -35,7 +36,7 @@ from breakeven.profile.step_fit import (
     ArmLoads,
     Layout,
     StepLaw,
-    adaptive_tiers,
+    Verifying,
     nominal_yield,
 )
 from breakeven.profile.step_form import FormError, Gaps, Whereabouts, in_one_block
@@ -417,7 +418,9 @@ class _Prior(NamedTuple):
             width += [1.5, 1.2, 1.5]
         arms = len(layout.arms)
         inverse = np.zeros((layout.size, layout.size))
-        levels = [UNKNOWN_LEVEL if one.guessed else LEVEL for one in sweeps]
+        levels = [
+            UNKNOWN_LEVEL if one.guessed else ADAPTIVE_LEVEL if one.arm.adaptive else LEVEL for one in sweeps
+        ]
         spread = np.array([*width, *levels])
         inverse[: spread.size, : spread.size] = np.diag(spread**-2)
         inverse[spread.size :, spread.size :] = np.linalg.inv(_departures(bending.departed[0]))
@@ -568,6 +571,13 @@ def _sweep(
             np.array([point.closed for point in points]),
             np.array([row.carried_rps for row in one.rows]),
             inflight,
+            Verifying.of(
+                one.arm,
+                acceptance.get(one.arm.family),
+                zip(inflight.tolist(), (point.tokens_per_step for point in points), strict=True),
+            )
+            if one.arm.adaptive
+            else None,
         ),
         running * [row.latency_s for row in one.rows],
         np.where(
@@ -615,16 +625,13 @@ def _tiers(one: ArmRows, model: AcceptanceModel | None) -> tuple[Tier, ...]:
         return model.at(k).value if model else nominal_yield(k)
 
     arm, points = one.arm, [row.point for row in one.rows]
-    if points[0].schedule is None:
+    if points[0].schedule is None or arm.adaptive:
         yielded = [point.tokens_per_step or accepted(arm.k) if arm.k else 1.0 for point in points]
         drafted = [
             float(arm.k) if point.drafted_per_step is None else point.drafted_per_step for point in points
         ]
         return (Tier(1, np.array(drafted), np.array(yielded)),)
     ones = np.ones(len(points))
-    if arm.adaptive:
-        seen = [(row.inflight, row.point.tokens_per_step or accepted(arm.k)) for row in one.rows]
-        return tuple(tier.each(lambda value: value * ones) for tier in adaptive_tiers(arm.k, seen, accepted))
     return tuple(
         Tier(first, k * ones, accepted(k) * ones)
         for first, k in Schedule.parse(points[0].schedule, "schedule").tiers

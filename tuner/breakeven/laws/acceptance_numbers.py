@@ -196,6 +196,22 @@ class AcceptanceModel:
             return TokensPerStep((first * second) ** 0.5, *ends, "interpolated", 0).widened(error, k)
         return self._from_profile(min(known, key=lambda j: (abs(np.log((j + 1) / (k + 1))), j)), k)
 
+    def likeliest_first(self, k: int) -> tuple[FloatArray, FloatArray]:
+        """Of k drafts, those verified for a request on average, ascending from 0 to k, and E with so many; both of shape (n,).
+
+        The likeliest drafts of a batch come first, as adaptive verification has them. The profile nearest to k is used, else that
+        of text whose easy part is as large as in recorded sequences.
+        """
+        e = self.at(k).value
+        known = {j: s for j, s in self.survival.items() if len(s) > 2 and np.sum(s) > 0.0}
+        if known:
+            nearest = min(known, key=lambda j: (abs(np.log((j + 1) / (k + 1))), j))
+            mixture = TwoPointMixture.fit(known[nearest], default_decay(self.method))
+        else:
+            mixture = TwoPointMixture.partly_easy(e, k, default_decay(self.method))
+        verified, accepted = mixture.likeliest_first(k)
+        return verified, 1.0 + accepted * (e - 1.0) / max(float(accepted[-1]), 1e-12)
+
     def _by_rate(self, k: int) -> float:
         """E from the i.i.d. rate, which moves slowly with ln(k + 1): interpolated, beyond the ends its trend goes on."""
         known = np.array(sorted(self.tokens_per_step), dtype=float)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm
 from breakeven.past.past_reading import KnownPast
 from breakeven.phrases import figure
 from breakeven.prior.public_table import RatioRow, ServiceFacts, nearest_row
@@ -36,7 +36,7 @@ class OthersMeasured(NamedTuple):
         on = " on ".join(one for one in (row.model, row.facts.gpu or "") if one)
         company = "" if slope is None else f", each other request {figure(slope, 2)} times as much"
         alone = f"a lone request takes {figure(row.lone_ratio or math.nan, 2)} times as long{company}"
-        return f"{FROM_PRIOR}: {self.arm}: {row.method}/{row.k} of {on or row.source}: {alone}"
+        return f"{FROM_PRIOR}: {self.arm}: {row.method}/{ADAPTIVE if row.adaptive else row.k} of {on or row.source}: {alone}"
 
 
 def others_measured(past: KnownPast, asked: Sequence[Arm], facts: ServiceFacts) -> tuple[OthersMeasured, ...]:

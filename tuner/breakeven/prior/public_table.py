@@ -14,6 +14,7 @@ from pathlib import Path
 
 from breakeven.arm import Arm
 from breakeven.methods import MTP_ALIAS
+from breakeven.tiers import ADAPTIVE_FORM
 
 TABLE_FILE = Path(__file__).with_name("public_ratios.csv")
 _EXPERTS = {"": None, "yes": True, "no": False}
@@ -52,6 +53,7 @@ class RatioRow:
     """An arm's ratios as somebody measured them; None if not measured, empty if the source does not name it.
 
     Attributes:
+        adaptive: with vLLM's adaptive verification of k drafts.
         lone_ratio: latency of a lone request over that without speculation, C1 over C1.
         slope_ratio: slope of latency against requests in flight over that without speculation, C2 over C2.
         tokens_per_step: E, bonus token included.
@@ -61,6 +63,7 @@ class RatioRow:
     facts: ServiceFacts
     method: str
     k: int
+    adaptive: bool = False
     lone_ratio: float | None = None
     slope_ratio: float | None = None
     tokens_per_step: float | None = None
@@ -91,15 +94,22 @@ def _row(fields: dict[str, str]) -> RatioRow:
     )
     figures = (number(name) for name in ("lone_ratio", "slope_ratio", "tokens_per_step"))
     texts = (fields[name] for name in ("stack", "model", "workload", "source"))
-    return RatioRow(facts, fields["method"], int(fields["k"]), *figures, *texts)  # type: ignore[arg-type]
+    adaptive = ADAPTIVE_FORM.fullmatch(fields["k"])
+    k = int(adaptive[1] if adaptive else fields["k"])
+    return RatioRow(facts, fields["method"], k, adaptive is not None, *figures, *texts)  # type: ignore[arg-type]
 
 
 def nearest_row(facts: ServiceFacts, arm: Arm) -> RatioRow | None:
     """The row of an arm's method with the nearest draft length and model; None if nobody measured the method.
 
+    Adaptive verification and fixed lengths are no rows of each other.
     A doubled draft length counts as much as the step between a dense model and one of experts, or four times the parameters.
     """
-    rows = [row for row in public_ratios() if _word(row.method) == _word(arm.method) and row.lone_ratio]
+    rows = [
+        row
+        for row in public_ratios()
+        if _word(row.method) == _word(arm.method) and row.adaptive == arm.adaptive and row.lone_ratio
+    ]
     return min(rows, key=lambda row: _distance(row, facts, arm.k), default=None)
 
 

@@ -16,12 +16,12 @@ from breakeven.arm import Arm
 from breakeven.errors import NotIdentifiedError
 from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray, Span
-from breakeven.laws.step_law import CostsOfSteps, Demand, Tier, varied
+from breakeven.laws.step_law import Demand, Tier, varied
 from breakeven.laws.step_queue import Together, closed_loop
 from breakeven.profile.curves import Curve, rows_between
 from breakeven.profile.fits import NOMINAL_OUTPUT_TOKENS, ArmFit, Lengths, LineFit, MeasuredDrafter
 from breakeven.profile.operating_conditions import SAME, Conditions, compared_lengths, strays
-from breakeven.profile.step_fit import ENGINE, StepLaw, adaptive_tiers, nominal_yield
+from breakeven.profile.step_fit import ENGINE, StepLaw, Verifying, nominal_yield
 from breakeven.profile.step_form import Whereabouts
 from breakeven.reasons import Reason
 from breakeven.tiers import Schedule
@@ -33,6 +33,9 @@ than a thousandth."""
 
 _BATCH = 1024
 """Largest number of requests in a step, unless the engine's own limit is known to be smaller."""
+
+_CROWDS = 8
+"""Numbers of clients at which a closed loop beyond the open one's last knot is evaluated."""
 
 _FEW, _NEVER = 256, 1e-18
 """Requests of which more are never together at most rates, and the share of a TTFT that has no effect."""
@@ -70,7 +73,7 @@ def step_curve(
 ) -> Curve:
     """Curve of an arm under given conditions, measured or not."""
     own = next((fit for fit in arms if fit.arm == arm), None)
-    asked = _asked(arm, own, arms, drafters, wanted)
+    asked = _asked(law, arm, own, arms, drafters, wanted)
     converted = _by_law(law, arm, arms, asked, wanted.tokens_per_step_error)
     if asked.apart is None or asked.measured is None:
         return converted
@@ -117,8 +120,7 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     saturation_rps = max(lasting_rps / float(raised[-1]), most_rps)
     measured_rps = own.measured_saturation_rps if own is not None else None
     ceiling_rps = None if measured_rps is None else moved * measured_rps
-    among = np.union1d(others, most - 1.0) if most - 1.0 < others[-1] else others
-    clients_s = _clients_s(costs, demand, among, most) * np.interp(among, others, raised)
+    among, clients_s = _in_loop(law, arm, arms, demand, most, np.stack([others, raised]))
     curve = Curve(
         np.stack([others, latency_s], axis=-1),
         saturation_rps if ceiling_rps is None else min(max(ceiling_rps, *carried, 0.0), saturation_rps),
@@ -141,13 +143,28 @@ def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, er
     return _with_parts(curve, arm, beside, np.stack([others, ttft_s]), float(demand.output_tokens) - 1.0)
 
 
-def _clients_s(costs: CostsOfSteps, demand: Demand, others: FloatArray, most: int) -> FloatArray:
-    """Latencies (s) in closed loops: of more clients than a step takes the rest waits, while as many are answered a second (Little)."""
+def _in_loop(
+    law: StepLaw, arm: Arm, arms: Sequence[ArmFit], demand: Demand, most: int, raised: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Others and latencies (s) of closed loops; `raised`: others of an open loop's knots, and the factors there, shape (2, K).
+
+    More clients than an open loop carries in a steady state follow, up to as many as were measured: among them throughput may fall.
+    Of more clients than a step takes (`most`) the rest waits, while as many are answered a second (Little).
+    """
+    others, factors = raised
+    crowd = max((row.others for fit in arms for row in fit.measurements), default=0.0)
+    beyond = np.geomspace(others[-1], crowd, _CROWDS + 1)[1:] if crowd > others[-1] else np.empty(0)
+    among = np.concatenate([others, beyond])
+    if most - 1.0 < among[-1]:
+        among = np.union1d(among, most - 1.0)
+    far = np.minimum(among[among > others[-1]], most - 1.0)
+    departed = law.departures(arm, Whereabouts.of(arm, far, demand.prompt_tokens, demand.output_tokens))
+    moved = np.concatenate([np.interp(among[among <= others[-1]], others, factors), np.exp(departed.mean)])
     # Clients of which nothing is known do not fall into step.
-    spread = _repeated(demand, others.size)._replace(varied=np.ones(others.size))
-    clients = others + 1.0
-    found = closed_loop(costs, spread, np.minimum(clients, most)).served
-    return found.latency_s * np.maximum(clients / most, 1.0)
+    spread = _repeated(demand, among.size)._replace(varied=np.ones(among.size))
+    clients = among + 1.0
+    served = closed_loop(law.costs(arm), spread, np.minimum(clients, most)).served
+    return among, served.latency_s * np.maximum(clients / most, 1.0) * moved
 
 
 def _steps(demand: Demand) -> float:
@@ -253,6 +270,7 @@ def _line(ends: FloatArray, at_ends_s: FloatArray, measured: LineFit | None) -> 
 
 
 def _asked(
+    law: StepLaw,
     arm: Arm,
     own: ArmFit | None,
     arms: Sequence[ArmFit],
@@ -271,12 +289,19 @@ def _asked(
     # The law uses rows at other lengths too: near the lengths asked for, they show how far it was measured.
     rows = [row for fit in ([own] if own else arms) for row in (*fit.measurements, *fit.other_lengths)]
     loads = [one.others for one in rows if not strays(Lengths(one.prompt_tokens, one.output_tokens), now)]
-    demand = _demand(_tiers(arm, own, family, wanted.tokens_per_step), now)
+    tiers = _tiers(arm, own, family, wanted.tokens_per_step)
+
+    def demanded(tiers: tuple[Tier, ...] | Verifying, lengths: Lengths) -> Demand:
+        if isinstance(tiers, Verifying):
+            tiers = tiers.tiers(law.costs(arm), lengths.context_tokens, _BATCH)
+        return _demand(tiers, lengths)
+
+    demand = demanded(tiers, now)
     moved = now != measured or (wanted.tokens_per_step is not None and arm.k > 0)
     mixed = any(fit.measurements and strays(fit.lengths, compared, SAME) for fit in arms)
     return _AskedArm(
         demand,
-        _demand(_tiers(arm, own, family, None), measured) if moved and own is not None else None,
+        demanded(_tiers(arm, own, family, None), measured) if moved and own is not None else None,
         (min(loads), max(loads)),
         strays(measured, now) or (own is None and (family is None or arm.k > max(family.draft_lengths))),
         own is not None
@@ -302,14 +327,13 @@ def _demand(tiers: tuple[Tier, ...], lengths: Lengths) -> Demand:
 
 def _tiers(
     arm: Arm, own: ArmFit | None, family: MeasuredDrafter | None, tokens_per_step: float | None
-) -> tuple[Tier, ...]:
+) -> tuple[Tier, ...] | Verifying:
     """Tiers of an arm's drafting; the acceptance of a draft length that was not measured must be known."""
     if not arm.k:
         return (Tier(1, np.zeros(()), np.ones(())),)
     model = family.acceptance if family else None
     if own is not None and own.arm.adaptive:
-        seen = [(row.inflight, row.tokens_per_step or _yield(model, arm.k)) for row in own.measurements]
-        return adaptive_tiers(arm.k, seen, lambda k: _yield(model, k))
+        return Verifying.of(arm, model, ((row.inflight, row.tokens_per_step) for row in own.measurements))
     if own is not None and own.schedule is not None:
         tiers = Schedule.parse(own.schedule, "schedule").tiers
         return tuple(Tier(first, np.asarray(float(k)), np.asarray(_yield(model, k))) for first, k in tiers)

@@ -9,7 +9,7 @@ and the logarithm of a prompt token over a position; prompts beside decodes coun
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from breakeven.arm import Arm
+from breakeven.laws.acceptance_numbers import AcceptanceModel
 from breakeven.laws.arrays import FloatArray
 from breakeven.laws.step_law import (
     READ_BY,
@@ -25,6 +26,7 @@ from breakeven.laws.step_law import (
     Demand,
     Tier,
     departure_shares,
+    step_s,
     step_sensitivities,
 )
 from breakeven.laws.step_queue import Answering, Together, closed_loop
@@ -62,8 +64,18 @@ BESIDE_S = 0.005
 """Unit (s) of what a step with prompts takes more beside decodes: as much as is usual of vLLM on a GPU."""
 
 
+ADAPTIVE_LEVEL = 0.06
+"""The same of adaptive verification: its own graphs and ranking made light loads up to 8 % slower than the same fixed length."""
+
 UNKNOWN_LEVEL = 0.5
 """Standard deviation of the level (ln) of an arm whose acceptance was not counted: its number of steps is a guess."""
+
+
+_AROUND = math.log(3.0)
+"""How far (ln of the number in flight) tokens per step that were counted at one load hold at others."""
+
+_TRIED = 8
+"""Numbers of drafts that are tried for each draft."""
 
 
 def nominal_yield(k: int) -> float:
@@ -71,26 +83,61 @@ def nominal_yield(k: int) -> float:
     return float((1.0 + k) ** 0.6)
 
 
-def adaptive_tiers(
-    k: int, seen: Sequence[tuple[float, float]], yields: Callable[[int], float]
-) -> tuple[Tier, ...]:
-    """Tiers of scalars between which the drafts change that an engine with adaptive verification verifies.
+class Verifying(NamedTuple):
+    """Adaptive verification: k drafts are made and counted in every step, and as many of them verified as pay at the batch.
 
-    Such an engine drafts k tokens in every step and counts all of them as drafted, also drafts that it does not verify. So
-    accepted over drafted falls with the load while the drafter stays as good. The tokens per step are counted right, and show
-    how many drafts it verified at least: as many as would have yielded as much at a fixed length.
-
-    `seen` has the mean number in flight and the tokens per step of each row, at least one; `yields` gives the tokens per step at a
-    fixed draft length of 1 and more.
+    Attributes:
+        verified: drafts verified for a request on average, ascending from 0 to k.
+        tokens: tokens per step with so many, likewise.
+        seen: number in flight and tokens per step of each row that counted them.
     """
-    inflight, tokens = (np.array(column, dtype=float) for column in zip(*sorted(seen), strict=True))
-    by_length = np.maximum.accumulate([1.0, *(yields(length) for length in range(1, k + 1))])
-    tiers = []
-    for first in _batches(float(inflight[-1])):
-        e = float(np.interp(np.log(first), np.log(np.maximum(inflight, 1.0)), tokens))
-        verified = np.interp(e, by_length, np.arange(k + 1.0))
-        tiers.append(Tier(first, np.asarray(float(k)), np.asarray(e), np.asarray(verified)))
-    return tuple(tiers)
+
+    k: int
+    verified: FloatArray
+    tokens: FloatArray
+    seen: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def of(
+        cls, arm: Arm, model: AcceptanceModel | None, seen: Iterable[tuple[float, float | None]]
+    ) -> Verifying:
+        """What an arm may verify, by the acceptance of its family at fixed lengths; a guess without one."""
+        model = model or AcceptanceModel(arm.method, {arm.k: nominal_yield(arm.k)}, {})
+        counted = sorted((max(inflight, 1.0), tokens) for inflight, tokens in seen if tokens is not None)
+        return cls(arm.k, *model.likeliest_first(arm.k), tuple(counted))
+
+    def tiers(self, costs: CostsOfSteps, context_tokens: float, most: int) -> tuple[Tier, ...]:
+        """Its drafting by the batch, up to `most` requests: tiers of scalars.
+
+        The engine takes the number that yields the most tokens for the time of a step. At that number the time of a token
+        has no slope, so a law that is fitted may take it for given. Accepted over drafted has no use here: the engine counts all
+        k as drafted. Tokens per step are counted right: where rows have them, as much was verified as yields them.
+        """
+        tried = np.linspace(0.0, self.k, _TRIED * self.k + 1)
+        yields = np.interp(tried, self.verified, self.tokens)
+        drafted, context = np.asarray(float(self.k)), np.asarray(context_tokens)
+        tier = Tier(1, drafted, yields, tried)
+        firsts = list(_batches(float(most)))
+        best = [
+            yields[np.argmax(yields / step_s(costs, tier, context, np.asarray(float(first))))]
+            for first in firsts
+        ]
+        ln_tokens, ln_firsts = np.log(best), np.log(firsts)
+        if self.seen:
+            inflight, counted = np.log(self.seen).T
+            beside = counted - np.interp(inflight, ln_firsts, ln_tokens)
+            # What one load shows holds around it, and not for loads that are many times as large.
+            away = inflight[1:] - inflight[:-1] > 2.0 * _AROUND
+            left, right = inflight[:-1][away] + _AROUND, inflight[1:][away] - _AROUND
+            places = np.concatenate([inflight, left, right])
+            order = np.argsort(places, kind="stable")
+            gaps = np.concatenate([beside, np.zeros(2 * left.size)])
+            ln_tokens = ln_tokens + np.interp(ln_firsts, places[order], gaps[order])
+        found = np.exp(np.maximum(ln_tokens, 0.0))
+        return tuple(
+            Tier(first, drafted, e, np.interp(e, self.tokens, self.verified))
+            for first, e in zip(firsts, found, strict=True)
+        )
 
 
 def _batches(most: float) -> Iterator[int]:
@@ -105,13 +152,23 @@ def _batches(most: float) -> Iterator[int]:
 class ArmLoads(NamedTuple):
     """Loads of one arm, each an array: whether it is a closed loop, answered requests (1/s), mean number in flight.
 
-    Lengths of the demand are scalars or have one value per load.
+    Lengths of the demand are scalars or have one value per load. With adaptive verification its tiers follow from the costs.
     """
 
     demand: Demand
     closed: FloatArray
     rps: FloatArray
     inflight: FloatArray
+    verifying: Verifying | None = None
+
+    def asked(self, costs: CostsOfSteps) -> Demand:
+        """The demand on an engine with these costs."""
+        if self.verifying is None:
+            return self.demand
+        context, most = float(self.demand.context_tokens.mean()), math.ceil(self.inflight.max())
+        tiers = self.verifying.tiers(costs, context, most)
+        ones = np.ones(self.rps.shape)
+        return self.demand._replace(tiers=tuple(tier.each(lambda value: value * ones) for tier in tiers))
 
 
 class Answers(NamedTuple):
@@ -190,6 +247,7 @@ class Layout:
     def answers(self, figures: FloatArray, family: str, arm: str, loads: ArmLoads, most: int) -> Answers:
         """Latencies at an arm's loads by the law, of which at most `most` requests decode together."""
         costs = self.costs(figures, family, arm)
+        whole = loads.asked(costs)
         latency_s, ttft_s = np.empty(loads.rps.shape), np.empty(loads.rps.shape)
         of_latency = np.zeros((*loads.rps.shape, self.size))
         of_ttft = np.zeros_like(of_latency)
@@ -197,7 +255,7 @@ class Layout:
             here = np.asarray(loads.closed, dtype=bool) == closed
             if not here.any():
                 continue
-            demand = _of(loads.demand, here)
+            demand = _of(whole, here)
             if closed:
                 found = closed_loop(costs, demand, np.maximum(loads.inflight[here], 1.0))
             else:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, tokens_per_step_iid
+from breakeven.laws.arrays import Span
+from breakeven.phrases import figure, spoken
 from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedups_at_rps
 from breakeven.profile.comparisons import Speedups, compare_curves
 from breakeven.profile.fits import Measurement
@@ -23,6 +25,10 @@ Array = npt.NDArray[np.float64]
 # Beyond this share of an arm's saturation the law's error grows without bound; lines end here.
 _LAST_UTILISATION = 0.97
 _STEPS = 160
+_LIGHT, _HEAVY = 0.05, 0.9
+"""Shares of the highest load that any arm carries at which kinds of speculation are compared in words."""
+_AS_FAST = 0.005
+"""Share of a latency below which an arm is as fast as the fastest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,25 @@ class ArmCurve:
     saturation_rps: float
     break_even_rps: float | None
     break_even_ci_rps: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class KindCurve:
+    """The arm that stands for no speculation, a fixed length, the schedule or adaptive verification, over load.
+
+    `longer` is its latency over that of the fastest of all arms at the same load, less 1: 0 if it is the fastest, infinite beyond its
+    saturation; one element per element of `rps`.
+    """
+
+    arm: Arm
+    rps: Array
+    longer: Array
+
+    def sentence_at(self, place: int) -> str:
+        """`eagle/7 takes 12 % longer`."""
+        longer = float(self.longer[place])
+        took = f"takes {100 * longer:.0f} % longer" if np.isfinite(longer) else "is saturated"
+        return f"{spoken(self.arm)} {'is the fastest' if longer < _AS_FAST else took}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +138,44 @@ def arm_curves(profile: Profile, conditions: ConditionsOf = as_measured) -> list
         for fit in fits
         if fit.arm in curves
     ]
+
+
+def kinds_over_load(curves: Sequence[ArmCurve]) -> list[KindCurve]:
+    """No speculation, the best fixed length, the schedule and adaptive verification of each family; empty without the last.
+
+    One fixed length stands for all: the length that loses least over the loads that any arm carries.
+    """
+    if not any(curve.arm.adaptive for curve in curves):
+        return []
+    rps = np.linspace(0.0, max(float(curve.rps[-1]) for curve in curves), _STEPS)
+    latency_s = np.array(
+        [np.where(rps <= one.rps[-1], np.interp(rps, one.rps, one.latency_s), np.inf) for one in curves]
+    )
+    fastest_s = latency_s.min(axis=0)
+    fixed: dict[str, tuple[float, int]] = {}
+    for at, curve in enumerate(curves):
+        if curve.arm.k and not curve.arm.scheduled:
+            pace = float(np.mean(fastest_s / latency_s[at]))
+            fixed[curve.arm.family] = max(fixed.get(curve.arm.family, (0.0, at)), (pace, at))
+    shown = {at for _, at in fixed.values()}
+    return [
+        KindCurve(curve.arm, rps, latency_s[at] / fastest_s - 1.0)
+        for at, curve in enumerate(curves)
+        if at in shown or curve.arm.k == 0 or curve.arm.scheduled
+    ]
+
+
+def which_kind(kinds: Sequence[KindCurve], load_range_rps: Span | None = None) -> str:
+    """What each loses at light load and gains at heavy load, as two sentences; at the ends of the range if one is given."""
+    rps = kinds[0].rps
+    light, heavy = load_range_rps or (_LIGHT * float(rps[-1]), _HEAVY * float(rps[-1]))
+    parts = []
+    for name, load in (("light", light), ("heavy", heavy)):
+        place = int(np.argmin(np.abs(rps - load)))
+        ranked = sorted(kinds, key=lambda kind: float(kind.longer[place]))
+        told = ", ".join(kind.sentence_at(place) for kind in ranked)
+        parts.append(f"At {name} load ({figure(load, 2)} rps) {told}.")
+    return " ".join(parts)
 
 
 def measured_points(profile: Profile) -> list[Measured]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.phrases import figure
-from breakeven.reporting.lines import ArmCurve, BestArmMap, Measured, highest
+from breakeven.reporting.lines import ArmCurve, BestArmMap, KindCurve, Measured, highest
 from breakeven.reporting.theme import Stroke, Theme
 
 if TYPE_CHECKING:
@@ -116,6 +116,29 @@ def latency_against_load(
     axes.set_ylabel("mean request latency, s")
     axes.set_title("Latency against load")
     name_lines(axes, [NamedLine(c.arm, c.rps, c.latency_s) for c in curves], strokes, "upper left")
+
+
+def kinds_against_load(
+    axes: Axes,
+    kinds: Sequence[KindCurve],
+    strokes: Mapping[Arm, Stroke],
+    theme: Theme,
+    load_range_rps: Span | None = None,
+) -> None:
+    """Speed in percent of the fastest arm's: no speculation, a fixed length, the schedule, adaptive verification."""
+    _shade_load(axes, load_range_rps, theme)
+    lines = []
+    for kind in kinds:
+        stroke = strokes[kind.arm]
+        speed = np.where(np.isfinite(kind.longer), 100.0 / (1.0 + kind.longer), np.nan)
+        axes.plot(kind.rps, speed, color=stroke.colour, linestyle=stroke.dash, label=kind.arm.name)
+        lines.append(NamedLine(kind.arm, kind.rps, speed))
+    axes.set_ylim(0.0, 104.0)
+    axes.set_xlim(right=float(kinds[0].rps[-1]))
+    _load_axis(axes)
+    axes.set_ylabel("speed, % of the fastest arm's")
+    axes.set_title("Which of none, fixed, schedule, adaptive")
+    name_lines(axes, lines, strokes, "lower left")
 
 
 def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], theme: Theme) -> None:

@@ -39,8 +39,10 @@ def render_report(
     The load range is shaded: loads per replica that the fleet sees. The conditions hold for everything but the fit. A note of the
     asker stands below the verdict, which also names the speedup at each of `prompts`.
     """
+    kinds = computed.kinds_over_load(computed.arm_curves(profile, conditions))
+    told = {"kinds": f" {computed.which_kind(kinds, load_range_rps)}" if kinds else ""}
     pictures = [
-        Picture(draw, _CAPTIONS[name], first=name != "fit")
+        Picture(draw, _CAPTIONS[name] + told.get(name, ""), first=name != "fit")
         for name, draw in drawings(profile, load_range_rps, conditions).items()
     ]
     return render_page(
@@ -95,6 +97,8 @@ _CAPTIONS = {
     "speedup": "Speedup over no speculation at equal request rate. Bands are the bounds of the fit, hollow marks are measured "
     "points (against the predicted latency without speculation), upright ticks with a figure are break-evens with their interval.",
     "latency": "Mean end-to-end latency of a request. Dotted lines are saturation.",
+    "kinds": "Speed of a request in percent of the fastest arm's at the same load, with no speculation, with the fixed length that "
+    "loses least, with a schedule and with adaptive verification. A line ends where its arm saturates.",
     "map": "Which measured arm has the lowest predicted latency, if one draft token were accepted with the probability on "
     "the left at every position. Nothing is said about arms that were not measured.",
     "fit": "By how much the law predicts more (+) or less (-) than was measured, for every point that was used. The shaded "
@@ -128,6 +132,8 @@ def drawings(
         chosen["speedup"] = on_axes(plots.speedup_against_load, lines, load_range_rps)
     if lines:
         chosen["latency"] = on_axes(plots.latency_against_load, lines, load_range_rps)
+    if kinds := computed.kinds_over_load(lines):
+        chosen["kinds"] = on_axes(plots.kinds_against_load, kinds, load_range_rps)
     if best is not None:
         chosen["map"] = on_axes(plots.best_arm_map, best)
     if points:

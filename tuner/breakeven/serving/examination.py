@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.errors import BreakevenError, InputError
+from breakeven.methods import PROFILED_CONTEXT
 from breakeven.serving import vllm_judge
 from breakeven.serving.command_line import (
     after_program,
@@ -65,6 +66,7 @@ from breakeven.serving.vllm_versions import (
     VllmVersion,
     hindrances,
     known,
+    profiled_context,
     refused_note,
     schedule_doubts,
     unknown_context,
@@ -256,6 +258,9 @@ def _notes(
     config = _annotated(template) or speculation(start.words).config
     if (context := unknown_context(start.words, config)) is not None:
         yield context
+    profiled = profiled_context(config, environment_of(container))
+    if profiled and PROFILED_CONTEXT not in environment_of(container):
+        yield said("profiled context", profiled=profiled, variable=PROFILED_CONTEXT)
 
 
 def _notes_of_container(

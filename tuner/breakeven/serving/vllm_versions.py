@@ -19,7 +19,15 @@ from typing import Any, NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.methods import LOOKUP_METHODS, draft_length_of, method_of
+from breakeven.laws.latency import mean_kv_tokens
+from breakeven.methods import (
+    ADAPTIVE_KEY,
+    LOOKUP_METHODS,
+    PROFILED_CONTEXT,
+    PROFILED_CONTEXT_TOKENS,
+    draft_length_of,
+    method_of,
+)
 from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, flag_number
 from breakeven.serving.findings import said
 from breakeven.tiers import Schedule
@@ -197,6 +205,32 @@ def schedule_doubts(config: Mapping[str, Any], words: Sequence[str], image: str 
         yield f"{SCHEDULE_KEY} with image {image}: vLLM knows it from {first} on, {version} refuses to start"
 
 
+_STALE = 2.0
+"""Ratio of the live contexts to those of the profile from which adaptive verification's table of costs is stale."""
+
+
+def profiled_context(config: Mapping[str, Any] | None, environment: Mapping[str, str | None]) -> int | None:
+    """Tokens of context with which adaptive verification's table is made; None without it, or if the variable's value is not known."""
+    if (config or {}).get(ADAPTIVE_KEY) is not True:
+        return None
+    given = environment.get(PROFILED_CONTEXT, str(PROFILED_CONTEXT_TOKENS))
+    return (
+        int(given)
+        if given and given.isascii() and given.isdigit() and len(given) <= _LONGEST_NUMBER
+        else None
+    )
+
+
+def stale_table(profiled: int | None, prompt_tokens: float | None, output_tokens: float | None) -> str | None:
+    """What to set if live contexts are others than those of adaptive verification's table of costs; None if they are not, or not known."""
+    if not profiled or not prompt_tokens or not output_tokens:
+        return None
+    live = float(mean_kv_tokens(prompt_tokens, output_tokens, output_tokens**2))
+    if 1.0 / _STALE < live / profiled < _STALE:
+        return None
+    return said("stale table", profiled=profiled, live=live, variable=PROFILED_CONTEXT)
+
+
 _HEADLESS = "--headless"
 # A first rank without the flag above means the hybrid balancer.
 _OWN_SERVER = {
@@ -222,7 +256,7 @@ class Limit:
         say: the line for a person.
         sources: words in vLLM's package, by file; versions put them in different places.
         versions: that have it.
-        flag: that must be given. above: its number must be. contains: text of any flag.
+        flag: that must be given. above: its number must be. contains: pattern in any flag.
         methods: of which one must run; a method that is not known may be any of them.
         key: of the speculative configuration that must be given and not false, or a whole number. at_most: of that number. beside: key that must be
             true as well. lacks: key that must be missing.
@@ -280,7 +314,7 @@ class Limit:
         """The flag as the command line has it; empty if it has none, or one with a number that is small."""
         given = [one for one in cut(words) if one.name]
         if self.contains:
-            return next((text for one in given if self.contains in (text := " ".join(one.items))), "")
+            return next((text for one in given if re.search(self.contains, text := " ".join(one.items))), "")
         name = next((one.items[0].partition("=")[0] for one in given if one.name == self.flag), "")
         if self.above is None or not name:
             return name

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from breakeven.methods import PROFILED_CONTEXT_TOKENS
 from breakeven_sim.engine.costs import DefaultLimits, EngineCosts, Text
 from breakeven_sim.engine.drafting import mean_tokens_per_step
 
@@ -21,11 +22,14 @@ class DraftLengths:
         longest: `num_speculative_tokens`; 0 without speculation.
         tiers: ascending (first batch size, k), the first at 1; a tier holds until the next one begins, as in vLLM.
         adaptive: the longest draft is made and counted in every step, and as much of it is verified as the tiers say.
+        profiled_context: tokens of context of each request in the steps that an adaptive engine times once, at its start. Its table of
+            costs is right while requests hold as many, and stale otherwise: it then verifies more or less than pays.
     """
 
     longest: int
     tiers: tuple[tuple[int, int], ...] = ()
     adaptive: bool = False
+    profiled_context: int = PROFILED_CONTEXT_TOKENS
 
     @property
     def counted(self) -> int | None:
@@ -40,10 +44,6 @@ class DraftLengths:
                 break
             k = tier
         return min(k, self.longest)
-
-
-_PROFILED_CONTEXT = 8192
-"""Tokens of context of each request in the steps that an engine times at its start to learn what verification costs."""
 
 
 _MEMORY_SHARE = 0.92
@@ -226,7 +226,7 @@ def _verified(times: StepTimes, text: Text, drafts: DraftLengths, most: int) -> 
     tokens = [mean_tokens_per_step(text, k) for k in lengths]
     found: list[tuple[int, int]] = []
     for batch in range(1, most + 1):
-        taking_s = [times.seconds(k, batch, batch * k, batch * _PROFILED_CONTEXT, 0) for k in lengths]
+        taking_s = [times.seconds(k, batch, batch * k, batch * drafts.profiled_context, 0) for k in lengths]
         best = max(lengths, key=lambda k: tokens[k] / taking_s[k])
         if not found or found[-1][1] != best:
             found.append((batch, best))

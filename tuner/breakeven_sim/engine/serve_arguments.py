@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from breakeven.errors import InputError
-from breakeven.methods import ADAPTIVE_KEY
+from breakeven.methods import ADAPTIVE_KEY, PROFILED_CONTEXT, PROFILED_CONTEXT_TOKENS
 from breakeven.serving.command_line import (
     SHORT_KEYS,
     SPECULATIVE_CONFIG,
@@ -54,6 +54,7 @@ class ServeArguments:
     port: int
     api_keys: tuple[str, ...]
     speculative_config: Mapping[str, Any] | None
+    profiled_context: int
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
     max_model_len: int | None
@@ -73,7 +74,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> 
 
     Args:
         argv: everything after `vllm` or `breakeven engine-sim`; a leading `serve` is optional.
-        environment: where VLLM_API_KEY is read; the process's own by default.
+        environment: where VLLM_API_KEY and the context of adaptive verification's profile are read; the process's own by default.
 
     Raises:
         InputError: what vLLM refuses beside its parser: a configuration file, a value out of range, a combination.
@@ -97,6 +98,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> 
         served_names=tuple(names),
         api_keys=tuple(key for key in keys if key),
         speculative_config=speculative,
+        profiled_context=_profiled_context(variables),
         shutdown_timeout_s=given.pop("shutdown_timeout"),
         recorded={
             name: value for name, value in given.items() if value is not None and name != "sim_costs_schema"
@@ -236,6 +238,16 @@ def _check_adaptive(given: Mapping[str, Any], speculative: Mapping[str, Any]) ->
     ):
         if refused:
             raise InputError(f"--{name.replace('_', '-')}", f"beside {ADAPTIVE_KEY}", "one of the two")
+
+
+_MOST_DIGITS = 9
+
+
+def _profiled_context(variables: Mapping[str, str]) -> int:
+    given = variables.get(PROFILED_CONTEXT, str(PROFILED_CONTEXT_TOKENS))
+    if not given.isascii() or not given.isdigit() or len(given) > _MOST_DIGITS:
+        raise InputError(PROFILED_CONTEXT, repr(given[:40]), "a number of tokens")
+    return int(given)
 
 
 def _check_combinations(given: Mapping[str, Any], speculative: Mapping[str, Any] | None) -> None:

@@ -61,7 +61,7 @@ def prepare(arguments: ServeArguments) -> ServerSetup:
     costs = load_costs(arguments.sim_costs)
     spec = speculation(arguments.speculative_config)
     if spec is not None and _data_parallel(arguments):
-        spec = dataclasses.replace(spec, drafts=DraftLengths(spec.drafts.longest))
+        spec = dataclasses.replace(spec, drafts=dataclasses.replace(spec.drafts, tiers=()))
     method = costs.method(spec.method, spec.drafter) if spec else None
     limits = DefaultLimits(
         max_num_seqs=arguments.max_num_seqs or costs.limits.max_num_seqs,
@@ -82,7 +82,9 @@ def prepare(arguments: ServeArguments) -> ServerSetup:
     config = engine_config(
         costs,
         spec.method if spec else None,
-        spec.drafts if spec else DraftLengths(0),
+        dataclasses.replace(spec.drafts, profiled_context=arguments.profiled_context)
+        if spec
+        else DraftLengths(0),
         drafter=spec.drafter if spec else None,
         kv_pool_tokens=pool,
         limits=limits,
