@@ -109,8 +109,8 @@ def row_of(published: Publication, name: NamespacedName, now: datetime) -> Servi
     word = pays.partition(" ")[0]
     return ServiceRow(
         name=name,
-        target=str(shown.get("target") or view.target),
-        mode=f"{view.mode}, paused" if view.paused else view.mode,
+        target=view.target,
+        mode=str(shown.get("mode") or view.mode),
         arm=str(shown.get("arm") or "-"),
         recommended=str(shown.get("recommended") or "-"),
         pays=pays if word in MARKS else pays.replace("?", "not known", 1),

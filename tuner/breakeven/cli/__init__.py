@@ -71,6 +71,17 @@ class _LazyGroup(click.Group):
             raise TypeError(f"{entry.module}.command is not a click command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as unknown:
+            # Of a group whose commands are imported one by one click knows no other name.
+            raise click.exceptions.NoSuchCommand(
+                unknown.command_name, possibilities=COMMANDS, ctx=ctx
+            ) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
