@@ -31,6 +31,7 @@ COMMANDS: dict[str, _Entry] = {
     "fit": _Entry("breakeven.cli.fit", "Fit the latency law of every measured arm."),
     "predict": _Entry("breakeven.cli.predict", "Latency of one arm at one load."),
     "plan": _Entry("breakeven.cli.plan", "The best arm at a load, and until which load."),
+    "compare": _Entry("breakeven.cli.compare", "What changed from one profile to another, with bounds."),
     "acceptance": _Entry(
         "breakeven.cli.acceptance", "Convert between the acceptance numbers in circulation."
     ),

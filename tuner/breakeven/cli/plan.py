@@ -41,7 +41,7 @@ from breakeven.phrases import ranges_text
 if TYPE_CHECKING:
     from breakeven.planning.evaluation import ArmEvaluation
     from breakeven.planning.objective import Slo
-    from breakeven.planning.plan import Plan
+    from breakeven.planning.plan_at_load import Plan
     from breakeven.profile import Comparison
 
 _COMPARED = (
@@ -151,7 +151,7 @@ def command(
       breakeven plan chat.json --rps 12 --tpot-slo-s 0.04 --rps-range 0 30 --draft-lengths 1-8
     """
     from breakeven.planning.evaluation import LoadQuestion
-    from breakeven.planning.plan import plan_of
+    from breakeven.planning.plan_at_load import plan_of
     from breakeven.profile import Conditions, LoadPoint
     from breakeven.profile.operating_conditions import compared_text
 

@@ -326,8 +326,15 @@ def _lines(text: str) -> Iterator[str]:
 def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | ForeignFileError]:
     for _, recognises, read in _tools():
         if recognises(document):
-            if arm is None:
-                raise document.refuse("a file that does not say which arm it measured", "--method and --k")
+            named = foreign.named_arm(document)
+            if arm is None and named is None:
+                raise document.refuse(
+                    "a file that does not say which arm it measured",
+                    "--method and --k, or members method and k (vllm bench serve: --metadata method=eagle3 k=3)",
+                )
+            if None not in {arm, named} and named != arm:
+                raise document.refuse(f"says that {named} ran", f"that arm, not {arm}, as --method and --k")
+            arm = named if arm is None else arm
             return read(document, arm)
     for members, tool, instead in OTHERS:
         if document.has(*members):
