@@ -22,11 +22,14 @@ NOTEBOOK = ROOT / "examples" / "library.ipynb"
 def ran(source: str, names: dict[str, Any]) -> tuple[str, Any]:
     """Run a cell as Jupyter does: what it printed, and the value of its last line if that is an expression."""
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = ast.Expression(tree.body[-1].value)
+        del tree.body[-1]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, "cell", "exec"), names)
-        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names) if last else None
+        value = eval(compile(last, "cell", "eval"), names) if last else None
     return printed.getvalue(), value
 
 
@@ -43,7 +46,8 @@ def outputs(source: str, names: dict[str, Any]) -> tuple[list[dict[str, Any]], A
 
 def shown() -> tuple[dict[str, Any], list[list[dict[str, Any]]], list[Any]]:
     """The notebook, what each of its cells of code shows now, and their values."""
-    book, names = json.loads(NOTEBOOK.read_text(encoding="utf-8")), {}
+    book = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
     every = [outputs("".join(cell["source"]), names) for cell in book["cells"] if cell["cell_type"] == "code"]
     return book, [one for one, _ in every], [value for _, value in every]
 
