@@ -408,14 +408,16 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
         where = f"SpeculativeService {found.namespace}/{service}"
         raise InputError(where, "no profile is in force", "a finished calibration")
     worth = str(found.part("savings").get("message") or "")
-    note = ("--note", worth) if worth and "--note" not in arguments else ()
+    words = ["--note", worth] if worth and "--note" not in arguments else []
+    kept = asked.get(PROFILE, str(name), found.namespace).get("spec") or {}
+    if found.recommended in {one.get("arm") for one in kept.get("arms") or ()} and "--arm" not in arguments:
+        load = found.decision.get("loadRps")
+        words += ["--arm", str(found.recommended), *(["--rps", str(load)] if load else [])]
     with tempfile.TemporaryDirectory() as folder:
-        file = _profile_file(asked, found, str(name), Path(folder))
-        sys.exit(
-            _breakeven(
-                "report", str(file), "-o", str(page or f"{service}.html"), *note, *arguments
-            ).returncode
-        )
+        file = Path(folder) / f"{name}.json"
+        file.write_text(str(kept.get("profile")), encoding="utf-8")
+        done = _breakeven("report", str(file), "-o", str(page or f"{service}.html"), *words, *arguments)
+    sys.exit(done.returncode)
 
 
 @root.command(short_help="The board, a page about all services, in your browser.")

@@ -327,15 +327,17 @@ def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | Fore
     for _, recognises, read in _tools():
         if recognises(document):
             named = foreign.named_arm(document)
-            if arm is None and named is None:
+            chosen = arm or named
+            if chosen is None:
                 raise document.refuse(
                     "a file that does not say which arm it measured",
                     "--method and --k, or members method and k (vllm bench serve: --metadata method=eagle3 k=3)",
                 )
-            if None not in {arm, named} and named != arm:
-                raise document.refuse(f"says that {named} ran", f"that arm, not {arm}, as --method and --k")
-            arm = named if arm is None else arm
-            return read(document, arm)
+            if named is not None and named != chosen:
+                raise document.refuse(
+                    f"says that {named} ran", f"that arm, not {chosen}, as --method and --k"
+                )
+            return read(document, chosen)
     for members, tool, instead in OTHERS:
         if document.has(*members):
             return [document.disown(f"a result of {tool}, which is not read", instead)]

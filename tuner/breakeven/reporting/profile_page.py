@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from breakeven import __version__
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.phrases import figure, through
@@ -22,7 +22,14 @@ from breakeven.reporting.theme import Theme
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WIDE = (9.6, 4.6)
+_WIDE, _NARROW = (9.6, 4.6), (4.4, 3.9)
+
+
+class Recommended(NamedTuple):
+    """An arm that an operator recommends, and the load (1/s per replica) at which it does; None if that is not known."""
+
+    arm: Arm
+    rps: float | None = None
 
 
 def render_report(
@@ -31,21 +38,22 @@ def render_report(
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
     note: str = "",
+    about: Recommended | None = None,
 ) -> str:
     """One self-contained HTML page of a profile with at least one law.
 
     The load range is shaded: loads per replica that the fleet sees. The conditions hold for everything but the fit. A note of the
-    asker stands below the verdict.
+    asker stands below the verdict. `about` is who asks about the recommendation of an operator, whose arm the verdict then names.
     """
     pictures = [
-        Picture(draw, _CAPTIONS[name], first=name != "fit")
+        Picture(draw, _CAPTIONS[name], first=name != "fit", narrows=True)
         for name, draw in drawings(profile, load_range_rps, conditions).items()
     ]
     return render_page(
         ReportPage(
             title=title,
             facts=[*_facts(profile, title), *_asked(profile, conditions)],
-            verdict=verdict(profile, load_range_rps, conditions),
+            verdict=verdict(profile, load_range_rps, conditions, about),
             note=note,
             pictures=pictures,
             warnings=profile.warnings,
@@ -94,7 +102,8 @@ _CAPTIONS = {
     "points (against the predicted latency without speculation), upright ticks with a figure are break-evens with their interval.",
     "latency": "Mean end-to-end latency of a request. Dotted lines are saturation.",
     "map": "Which measured arm has the lowest predicted latency, if one draft token were accepted with the probability on "
-    "the left at every position. Nothing is said about arms that were not measured.",
+    "the left at every position. An arm whose acceptance cannot be converted (a schedule) stands on the measured line alone, if "
+    "it is the fastest there. Arms that are nowhere the fastest are named above.",
     "fit": "By how much the law predicts more (+) or less (-) than was measured, for every point that was used. The shaded "
     "lane is 10 % either way.",
 }
@@ -115,7 +124,7 @@ def drawings(
         def draw(theme: Theme) -> Figure:
             from matplotlib.figure import Figure  # noqa: PLC0415 - only pictures need it
 
-            figure = Figure(figsize=_WIDE)
+            figure = Figure(figsize=_NARROW if theme.narrow else _WIDE)
             plot(figure.add_subplot(), drawn, theme.strokes(arms), theme, *more)
             return figure
 
@@ -137,30 +146,42 @@ def verdict(
     profile: Profile,
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
+    about: Recommended | None = None,
 ) -> str:
-    """One sentence with bounds: does the best arm pay, at which load, until when, and how its speedup is known."""
+    """One sentence with bounds: does the recommended arm, else the best one, pay, at which load, until when, and how its speedup is known."""
     fits = computed.drawable(profile)
     plain = next((fit for fit in fits if fit.k == 0), None)
     if plain is None or len(fits) == 1:
         return "Nothing to compare: a profile needs one arm without speculation and one with it."
     saturation_rps = plain.saturation_rps or 0.0
-    rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
-    where = f"at {figure(rps, 2)} rps per replica" + ("" if load_range_rps else " (a fifth of saturation)")
+    known_rps = about.rps if about is not None else None
+    rps = known_rps or (sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps)
+    said = known_rps or load_range_rps
+    where = f"at {figure(rps, 2)} rps per replica" + ("" if said else " (a fifth of saturation)")
     if lengths := compared_text(profile.arms, conditions(NO_SPECULATION)):
         where += f" and {lengths}"
     arms = [fit.arm for fit in fits]
     found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), conditions, derived=True))
     compared = [one.against_none for one in found.arms if one.against_none]
-    best = max(compared, key=lambda c: c.speedup or 0.0, default=None)
+    fastest = best = max(compared, key=lambda c: c.speedup or 0.0, default=None)
+    if about is not None and about.arm.k:
+        best = next((one for one in compared if one.arm == about.arm), best)
     if best is None or best.speedup is None:
         return f"These points do not show whether speculation pays {where}."
     bounds = f"({through(best.speedup, *best.speedup_ci, places=2)})" if best.speedup_ci is not None else ""
     until = f", {best.how_known}" + (f"; it {best.break_even}" if best.break_even else "")
+    if about is not None and not about.arm.k:
+        return f"No speculation is recommended {where}; {best.arm}, the fastest other arm, reaches {best.speedup:.2f}x {bounds}{until}."
+    if about is not None and fastest is not None and fastest.arm != best.arm:
+        until += f"; {fastest.arm} would be faster by this profile, {fastest.speedup or 0.0:.2f}x"
     known = Estimate.of(best.speedup, best.speedup_ci)
     if known.above(1.0):
         return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
+    whose = "best" if about is None else "recommended"
+    if best.saturated and best.speedup == 0.0:
+        return f"Speculation slows requests: the {whose} arm, {best.arm}, is saturated {where}{until}."
     if known.below(1.0):
-        return f"Speculation slows requests: the best arm, {best.arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
+        return f"Speculation slows requests: the {whose} arm, {best.arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
     return f"Too close to decide: {best.arm} is {best.speedup:.2f}x {bounds} {where}{until}."
 
 
