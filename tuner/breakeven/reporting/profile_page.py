@@ -12,7 +12,7 @@ from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.phrases import figure, through
 from breakeven.planning.evaluation import LoadQuestion, evaluate
-from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
+from breakeven.profile import Bounds, Comparison, Conditions, LoadPoint, Profile
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured, compared_text
 from breakeven.reporting import lines as computed
 from breakeven.reporting import plots
@@ -168,21 +168,27 @@ def verdict(
         best = next((one for one in compared if one.arm == about.arm), best)
     if best is None or best.speedup is None:
         return f"These points do not show whether speculation pays {where}."
-    bounds = f"({through(best.speedup, *best.speedup_ci, places=2)})" if best.speedup_ci is not None else ""
     until = f", {best.how_known}" + (f"; it {best.break_even}" if best.break_even else "")
-    if about is not None and not about.arm.k:
-        return f"No speculation is recommended {where}; {best.arm}, the fastest other arm, reaches {best.speedup:.2f}x {bounds}{until}."
-    if about is not None and fastest is not None and fastest.arm != best.arm:
+    if about is not None and about.arm.k and fastest is not None and fastest.arm != best.arm:
         until += f"; {fastest.arm} would be faster by this profile, {fastest.speedup or 0.0:.2f}x"
-    known = Estimate.of(best.speedup, best.speedup_ci)
+    return _judged(best, about, where, until)
+
+
+def _judged(best: Comparison, about: Recommended | None, where: str, until: str) -> str:
+    """The sentence about the arm that was chosen."""
+    speedup, ends = best.speedup or 0.0, best.speedup_ci
+    bounds = f"({through(speedup, *ends, places=2)})" if ends is not None else ""
+    if about is not None and not about.arm.k:
+        return f"No speculation is recommended {where}; {best.arm}, the fastest other arm, reaches {speedup:.2f}x {bounds}{until}."
+    known = Estimate.of(speedup, ends)
     if known.above(1.0):
-        return f"{best.arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
+        return f"{best.arm} is {speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
     whose = "best" if about is None else "recommended"
-    if best.saturated and best.speedup == 0.0:
+    if best.saturated and speedup == 0.0:
         return f"Speculation slows requests: the {whose} arm, {best.arm}, is saturated {where}{until}."
     if known.below(1.0):
-        return f"Speculation slows requests: the {whose} arm, {best.arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
-    return f"Too close to decide: {best.arm} is {best.speedup:.2f}x {bounds} {where}{until}."
+        return f"Speculation slows requests: the {whose} arm, {best.arm}, reaches {speedup:.2f}x {bounds} {where}{until}."
+    return f"Too close to decide: {best.arm} is {speedup:.2f}x {bounds} {where}{until}."
 
 
 def _tables(profile: Profile) -> list[Table]:
