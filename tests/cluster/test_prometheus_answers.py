@@ -291,10 +291,10 @@ def test_every_panel_of_the_dashboard_shows_something(tmp_path):
                 lines += [f"{sample.name}{{{labels}}} {sample.value} {begin + i * 15}" for i in range(61)]
     # The pod of a service without an objective: requests of 0.3 s, whose histogram grows by one in each scrape.
     pod = 'namespace="llm",pod="plain-7d9f8b6c5d-x2k4b"'
-    for family in OWN_HISTOGRAMS:
+    for histogram in OWN_HISTOGRAMS:
         for edge in ("0.5", "1.0", "+Inf"):
             labels = f'{{{pod},le="{edge}"}}'
-            lines += [f"vllm:{family}_seconds_bucket{labels} {i} {begin + i * 15}" for i in range(61)]
+            lines += [f"vllm:{histogram}_seconds_bucket{labels} {i} {begin + i * 15}" for i in range(61)]
     alert = f'ALERTS{{alertname="SpeculationUnprofitable",alertstate="firing",{ALERTED}}}'
     lines += [f"{alert} 1 {begin + i * 15}" for i in range(61)]
     with prometheus_of(tmp_path, "\n".join([*lines, "# EOF", ""]), RULES) as address:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -173,10 +174,10 @@ def frame(rows: Sequence[dict[str, Any]]) -> Any:
         InputError: pandas is not installed.
     """
     try:
-        import pandas as pd  # noqa: PLC0415  it is there or not
+        pandas = importlib.import_module("pandas")
     except ModuleNotFoundError:
         raise InputError("pandas", "is not installed", "pip install pandas") from None
-    return pd.DataFrame(rows)
+    return pandas.DataFrame(rows)
 
 
 def _at_load(one: ArmEvaluation | None) -> dict[str, Any]:

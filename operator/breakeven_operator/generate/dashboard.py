@@ -7,7 +7,7 @@ that makes it is a dependency of development: the operator's image carries the c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple
@@ -457,10 +457,7 @@ def _variable(name: str, query: str) -> board.QueryVariable:
     return board.QueryVariable(name).datasource(_SOURCE).query(query).refresh(refresh)
 
 
-_Panel = timeseries.Panel | stat.Panel | statetimeline.Panel | table.Panel
-
-
-def _panel(panel: PanelText, width: int) -> _Panel:
+def _panel(panel: PanelText, width: int) -> Any:
     made = _KINDS[panel.kind](panel)
     made = made.title(panel.title).description(panel.description).unit(panel.unit).datasource(_SOURCE)
     made = made.span(width).height(_SIZES[panel.kind][1])
@@ -548,4 +545,10 @@ def _table(panel: PanelText) -> table.Panel:
     return made
 
 
-_KINDS = {"lines": _lines, "stat": _stat, "timeline": _timeline, "table": _table}
+# The builders of the four kinds have no common type that names what they share.
+_KINDS: Mapping[Kind, Callable[[PanelText], Any]] = {
+    "lines": _lines,
+    "stat": _stat,
+    "timeline": _timeline,
+    "table": _table,
+}
