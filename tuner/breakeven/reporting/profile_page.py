@@ -234,7 +234,7 @@ def _tables(profile: Profile) -> list[Table]:
 def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> str:
     if value is None or bounds is None:
         return "-" if value is None else figure(scale * value)
-    lower, upper = ("open" if bound is None else figure(scale * bound) for bound in bounds)
+    lower, upper = ("-" if bound is None else figure(scale * bound) for bound in bounds)
     return f"{figure(scale * value)} [{lower}, {upper}]"
 
 
