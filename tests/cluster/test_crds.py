@@ -280,7 +280,6 @@ def test_short_names_and_category(cluster):
 def test_columns_say_whether_it_pays(cluster, objects, namespace):
     create(objects, specs.manifest({}), namespace)
     display = {
-        "target": "Deployment/chat-vllm",
         "arm": "eagle/7",
         "pays": "Yes",
         "speedup": "1.82 [1.74,1.90]",
@@ -288,6 +287,7 @@ def test_columns_say_whether_it_pays(cluster, objects, namespace):
         "load": "3.1 rps",
         "recommended": "eagle/7",
         "reason": "BelowBreakEven",
+        "mode": "Recommend, pinned",
     }
     objects.patch_namespaced_custom_object_status(
         "breakeven.dev",
@@ -300,21 +300,22 @@ def test_columns_say_whether_it_pays(cluster, objects, namespace):
     lines = cluster.kubectl("get", "specsvc", f"--namespace={namespace}").stdout.splitlines()
     assert lines[0].split() == [
         "NAME",
-        "TARGET",
         "ARM",
         "PAYS",
         "SPEEDUP",
         "BREAK-EVEN",
         "LOAD",
         "RECOMMENDED",
+        "REASON",
+        "MODE",
         "AGE",
     ]
     assert lines[1].split("  ")[0] == "chat"
     assert "1.82 [1.74,1.90]" in lines[1]
+    assert "BelowBreakEven   Recommend, pinned" in lines[1]
     wide = cluster.kubectl("get", "specsvc", f"--namespace={namespace}", "--output=wide").stdout
-    assert "MODE" in wide
-    assert "Recommend" in wide
-    assert "BelowBreakEven" in wide
+    assert "TARGET" in wide
+    assert "chat-vllm" in wide
 
 
 def test_the_examples_are_accepted_as_they_are(cluster, namespace):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -17,7 +18,7 @@ from breakeven.serving.growths import ENGINES
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.generate.dashboard import ROWS
+from breakeven_operator.generate.dashboard import ROWS, dashboard_json
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import (
     FIRST_SEEN,
@@ -49,6 +50,8 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "breakeven" / "files" / "rules.yaml"
 COSTS = ROOT / "examples" / "engine-costs" / "demo.json"
 SCRAPE_S, WINDOW_S, SECONDS = 15, 300, 900
+OWN_HISTOGRAMS = ("e2e_request_latency", "time_to_first_token", "request_time_per_output_token")
+ALERTED = 'specsvc_namespace="llm",specsvc="chat"'
 FIGURES = {"e2e_request_latency_seconds": "e2e", "time_to_first_token_seconds": "ttft"}
 
 
@@ -228,7 +231,10 @@ def everything_known() -> SpeculativeService:
         "capacity": {"recommendedReplicas": 3, "scaledBy": "keda", "arms": [capacity]},
         "calibration": {"profile": "chat-p1", "profileTime": now, "failures": 1, "totalGpuSeconds": "600"},
         "savings": savings,
-        "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "lastTransitionTime": now}],
+        "conditions": [
+            {"type": name, "status": "True", "reason": word, "lastTransitionTime": now}
+            for name, word in (("Ready", "Watching"), ("Profitable", "BelowBreakEven"))
+        ],
         "workings": {"notes": notes_of({"failures": 1})},
     }
     candidate = {"name": "eagle", "method": "eagle3", "model": "org/head", "draftLengths": [3]}
@@ -283,10 +289,26 @@ def test_every_panel_of_the_dashboard_shows_something(tmp_path):
             if not sample.name.endswith("_created"):
                 labels = ",".join(f'{key}="{value}"' for key, value in sample.labels.items())
                 lines += [f"{sample.name}{{{labels}}} {sample.value} {begin + i * 15}" for i in range(61)]
+    # The pod of a service without an objective: requests of 0.3 s, whose histogram grows by one in each scrape.
+    pod = 'namespace="llm",pod="plain-7d9f8b6c5d-x2k4b"'
+    for histogram in OWN_HISTOGRAMS:
+        for edge in ("0.5", "1.0", "+Inf"):
+            labels = f'{{{pod},le="{edge}"}}'
+            lines += [f"vllm:{histogram}_seconds_bucket{labels} {i} {begin + i * 15}" for i in range(61)]
+    alert = f'ALERTS{{alertname="SpeculationUnprofitable",alertstate="firing",{ALERTED}}}'
+    lines += [f"{alert} 1 {begin + i * 15}" for i in range(61)]
     with prometheus_of(tmp_path, "\n".join([*lines, "# EOF", ""]), RULES) as address:
         recorded = "specsvc_figure:breakeven_objective_missed:share_5m"
         until("the recording rules are evaluated", lambda: series_of(address, recorded) or None)
         for panel in (panel for panels in ROWS.values() for panel in panels):
             for line in panel.lines:
-                query = line.query.replace("$namespace", "llm").replace("$service", "chat")
-                assert series_of(address, query), f"{panel.title}: {query}"
+                name = "plain" if "vllm:" in line.query else "chat"
+                query = line.query.replace("$namespace", "llm").replace("$service", name)
+                assert series_of(address, query.replace("$target", name)), f"{panel.title}: {query}"
+                if name == "plain":
+                    # With an objective the operator's own figures stand in this picture.
+                    aimed = query.replace('specsvc="plain"', 'specsvc="chat"').replace("$target", name)
+                    assert not series_of(address, aimed)
+        for one in json.loads(dashboard_json())["annotations"]["list"]:
+            query = one["expr"].replace("$namespace", "llm").replace("$service", "chat")
+            assert series_of(address, query), one["name"]

@@ -20,6 +20,7 @@ RATES = "window_start_s,rate_rps\n0,2\n3600,9\n7200,2\n"
         ("acceptance", ["acceptance", "--per-position", ".6731,.4395,.2811", "--method", "eagle3", "--for-k", "7"]),
         ("schedule", ["schedule", SWEEP, "--method", "eagle3", "--max-batch-size", "64", "--tpot-slo-s", "0.03"]),
         ("simulate", ["simulate", "--profile", "points.csv", "--trace", "{rates}", "--replicas", "2", "--e2e-slo-s", "2"]),
+        ("compare", ["compare", "points.csv", SWEEP, "--rps", "1"]),
         ("lint", ["lint", "plain.yaml"]),
         ("lint-ready", ["lint", READY]),
     ],

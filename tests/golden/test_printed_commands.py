@@ -39,7 +39,8 @@ def printed() -> list[str]:
 def folder(tmp_path, monkeypatch):
     """The files that the examples name: points, a profile, result files, a manifest, traces."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for name in ("points.csv", "all.csv"):
+    (tmp_path / "runs").mkdir()
+    for name in ("points.csv", "all.csv", "runs/points.csv", "before.json", "after.json"):
         shutil.copy(POINTS, tmp_path / name)
     shutil.copy(ROOT / "examples" / "vllm-h100.yaml", tmp_path / "deployment.yaml")
     shutil.copy(ROOT / "examples" / "day.csv", tmp_path / "week.csv")

@@ -138,11 +138,10 @@ def row_of(published: Publication, name: NamespacedName, now: datetime) -> Servi
     shown = view.display
     pays, speedup = str(shown.get("pays") or "?"), str(shown.get("speedup") or "-")
     word = pays.partition(" ")[0]
-    pinned = ", pinned" if view.policy.get("pinnedArm") else ""
     return ServiceRow(
         name=name,
         target=str(shown.get("target") or view.target),
-        mode=f"{view.mode}{pinned}{', paused' if view.paused else ''}",
+        mode=str(shown.get("mode") or view.mode),
         arm=str(shown.get("arm") or "-"),
         recommended=str(shown.get("recommended") or "-"),
         pays=pays if word in MARKS else pays.replace("?", "not known", 1),

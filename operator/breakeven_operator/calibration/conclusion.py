@@ -227,10 +227,10 @@ class ArmFinding:
         except BreakevenError:
             return None
 
-    def break_even(self) -> str | None:
-        """`8.7 [8.1,9.4] rps`, or the verdict if there is no such load."""
+    def break_even(self, *, named: bool) -> str | None:
+        """`8.7 [8.1,9.4] rps`, or the verdict if there is no such load; `named`: with the arm."""
         comparison = self.comparison
-        return None if comparison is None else break_even(comparison, bounded=True)
+        return None if comparison is None else break_even(comparison, bounded=True, named=named)
 
     def readable(self) -> ProfileArm:
         """The arm as the SpeculationProfile shows it."""
@@ -257,7 +257,7 @@ def with_words(profile: Profile, answers: Mapping[str, ArmAnswers]) -> Profile:
 
 
 def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
-    """The break-even of the speculative arm that pays up to the highest load."""
+    """The break-even of the speculative arm that pays up to the highest load; it names the arm of several."""
     candidates = [finding for finding in findings if finding.fit.points and finding.fit.k > 0]
 
     def reach(finding: ArmFinding) -> tuple[bool, float]:
@@ -265,7 +265,7 @@ def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
         always = comparison is not None and str(comparison.verdict) == "always"
         return always, (comparison.break_even_rps or 0.0) if comparison is not None else -1.0
 
-    return max(candidates, key=reach).break_even() if candidates else None
+    return max(candidates, key=reach).break_even(named=len(candidates) > 1) if candidates else None
 
 
 def complaints(findings: Sequence[ArmFinding]) -> str:

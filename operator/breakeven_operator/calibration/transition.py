@@ -230,13 +230,16 @@ def rough_break_even(status: CalibrationRunStatus, plan: CalibrationPlan) -> str
     if dense is None:
         return None
     # The line without speculation is not below itself.
-    rates = [
-        (dense.c1_s - line.c1_s) / slope
-        for line in lines.values()
+    rates = {
+        arm: (dense.c1_s - line.c1_s) / slope
+        for arm, line in lines.items()
         if line.c1_s < dense.c1_s and (slope := dense.c1_s * line.c2_s - line.c1_s * dense.c2_s) > 0
-    ]
-    reachable = [rate for rate in rates if rate < dense.saturation_rps]
-    return f"~{figure(max(reachable), 2)} rps" if reachable else None
+    }
+    reachable = [(rate, arm) for arm, rate in rates.items() if rate < dense.saturation_rps]
+    if not reachable:
+        return None
+    rate, arm = max(reachable)
+    return f"~{figure(rate, 2)} rps" + (f" ({arm})" if len(lines) > 2 else "")
 
 
 def human_time(seconds: float) -> str:

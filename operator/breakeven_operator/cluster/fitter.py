@@ -40,9 +40,10 @@ class ChildFitter:
                 "-c",
                 "from breakeven.cli import main; main()",
                 "fit",
-                str(points),
+                # Named from within the folder: a profile repeats the name, and a path that is gone tells nobody anything.
+                points.name,
                 "-o",
-                str(profile),
+                profile.name,
                 *arguments,
                 # The child needs none of the operator's credentials; one thread suffices for a few dozen points.
                 env={
@@ -51,6 +52,7 @@ class ChildFitter:
                     "OMP_NUM_THREADS": "1",
                     "OPENBLAS_NUM_THREADS": "1",
                 },
+                cwd=folder,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

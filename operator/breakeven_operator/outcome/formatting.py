@@ -31,10 +31,18 @@ def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
     return shown if shown in {"-", NOT_KNOWN} else f"{shown} {comparison.how_known}"
 
 
-def break_even(comparison: Comparison | None, *, bounded: bool = False) -> str:
-    """The column BREAK-EVEN: a load, with bounds such as `8.7 [8.1,9.4] rps` if they are asked for, or why there is none."""
+def break_even(comparison: Comparison | None, *, bounded: bool = False, named: bool = False) -> str:
+    """The column BREAK-EVEN: a load, with bounds such as `8.7 [8.1,9.4] rps` if they are asked for, or why there is none.
+
+    `named`: with the arm, where a reader would take the load for the break-even of another one.
+    """
     if comparison is None:
         return "-"
+    shown = _break_even(comparison, bounded=bounded)
+    return f"{shown} ({comparison.arm.name})" if named and shown != "-" else shown
+
+
+def _break_even(comparison: Comparison, *, bounded: bool) -> str:
     if comparison.break_even_rps is None and comparison.break_even_beyond_range:
         return "beyond measured"
     verdict = str(comparison.verdict).lower()

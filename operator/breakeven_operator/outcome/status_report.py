@@ -57,6 +57,7 @@ from breakeven_operator.resources.meta import (
     merge,
 )
 from breakeven_operator.resources.servicestatus import ServiceDisplay, ServiceWorkings
+from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.targetstatus import (
     LONGEST_IMAGE,
     LONGEST_MODEL,
@@ -348,7 +349,9 @@ def _running_arm(cycle: CycleFacts, current: Current | None) -> str:
 
 def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     """The columns of a service, whose arm is the current one."""
-    target, verdict, comparison = cycle.service.spec.target_ref, cycle.verdict, cycle.verdict.against_none
+    verdict, running = cycle.verdict, cycle.running
+    comparison = verdict.against_none
+    compared = comparison or _calibrated(cycle)
     figures = cycle.live.figures if cycle.live is not None else None
     reason = str(verdict.reason)
     # A reader of this column alone must see that nothing is measured.
@@ -362,17 +365,26 @@ def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         measuring = verdict.reason is ClusterReason.CALIBRATION_RUNNING
         reason += f" {progress}" if measuring else f"; calibrating {progress}"
     return ServiceDisplay(
-        target=f"{target.kind}/{target.name}"[:128],
         arm=_running_arm(cycle, current),
         pays={True: "Yes", False: "No", None: "?"}[pays_now(verdict)] + marked,
         speedup=speedup(comparison, overruling(verdict)),
-        break_even=break_even(comparison or _calibrated(cycle)),
+        break_even=break_even(
+            compared, named=compared is not None and running is not None and compared.arm != running.arm
+        ),
         load=column(figures.rps, "rps") if figures is not None else "-",
         recommended=verdict.arm.name
         if verdict.arm is not None and cycle.calibrated.entry is not None
         else "-",
         reason=reason[:128],
+        mode=_mode(cycle.service.spec),
     )
+
+
+def _mode(spec: SpeculativeServiceSpec) -> str:
+    """The column MODE: what the operator may do, and what a person has set beside it."""
+    policy = spec.update_policy
+    marks = {"pinned": policy.pinned_arm is not None, "paused": spec.paused}
+    return ", ".join([str(policy.mode), *(word for word, holds in marks.items() if holds)])
 
 
 def target_status(cycle: CycleFacts) -> Target | None:

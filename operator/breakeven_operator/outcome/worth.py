@@ -163,7 +163,7 @@ def _spared(fleet_rps: float, plain: ArmCapacity, arm: ArmCapacity) -> Estimate 
 
 def bounded_text(known: Estimate, unit: str = "") -> str:
     """`3 GPUs [1,4]`; an open end shows as three dots."""
-    ends = ",".join("..." if end is None else column(end) for end in (known.lower, known.upper))
+    ends = ",".join("-" if end is None else column(end) for end in (known.lower, known.upper))
     return f"{column(known.value, unit)} [{ends}]"
 
 

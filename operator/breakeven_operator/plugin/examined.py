@@ -1,4 +1,4 @@
-"""Arguments of `breakeven doctor` about a service: its pods, its arm, its profile, and the Prometheus that has their series."""
+"""Arguments of `breakeven doctor` and `breakeven history` about a service: its pods, its arm, its profile, and the Prometheus that has their series."""
 
 from __future__ import annotations
 
@@ -91,6 +91,30 @@ def examined(service: ServiceView, profile: Callable[[str], Path]) -> Iterator[s
     Raises:
         InputError: the operator has not read the target yet.
     """
+    yield from ("--model", _model(service), "--namespace", service.namespace, *_series(service))
+    named, arm = service.part("calibration").get("profile"), service.running
+    if named and arm not in {None, NO_SPECULATION.name}:
+        method, _, length = str(arm).rpartition("/")
+        yield from ("--profile", str(profile(str(named))), "--method", method, "--k", length)
+
+
+def past_of(service: ServiceView) -> Iterator[str]:
+    """Arguments of `breakeven history`: series, GPU product, and the arms that might be calibrated.
+
+    Raises:
+        InputError: the operator has not read the target yet.
+    """
+    for matcher in (f"model_name={_model(service)}", f"namespace={service.namespace}"):
+        yield from ("--match", matcher)
+    yield from _series(service)
+    if product := service.part("target").get("gpuProduct"):
+        yield from ("--gpu", str(product))
+    for method in (service.spec.get("candidates") or {}).get("methods") or ():
+        for length in method.get("draftLengths") or ():
+            yield from ("--arm", f"{method.get('method')}/{length}")
+
+
+def _model(service: ServiceView) -> str:
     model = service.part("target").get("servedModelName")
     if not model:
         raise InputError(
@@ -98,17 +122,17 @@ def examined(service: ServiceView, profile: Callable[[str], Path]) -> Iterator[s
             "has no status.target.servedModelName",
             "an operator that has read the target",
         )
+    return str(model)
+
+
+def _series(service: ServiceView) -> Iterator[str]:
+    """Options that choose the series of the target's pods within its namespace."""
     target = TargetReference.model_validate(service.spec.get("targetRef") or {})
-    pods = kind_of(target).pods_of(target.name)
-    yield from ("--model", str(model), "--namespace", service.namespace, "--match", f"pod=~{pods}")
+    yield from ("--match", f"pod=~{kind_of(target).pods_of(target.name)}")
     for one in _server(service).get("extraMatchers") or ():
         yield from ("--match", f"{one['label']}={one['value']}")
     if prefix := (service.spec.get("metricsSource") or {}).get("metricPrefix"):
         yield from ("--metric-prefix", str(prefix))
-    named, arm = service.part("calibration").get("profile"), service.running
-    if named and arm not in {None, NO_SPECULATION.name}:
-        method, _, length = str(arm).rpartition("/")
-        yield from ("--profile", str(profile(str(named))), "--method", method, "--k", length)
 
 
 def _server(service: ServiceView) -> Json:

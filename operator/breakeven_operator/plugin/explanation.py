@@ -117,7 +117,7 @@ def changes(service: ServiceView) -> Iterator[str]:
     if pinned:
         yield (
             f"updatePolicy.pinnedArm asks for {spoken(pinned)}, whatever the figures say: "
-            f"`kubectl breakeven pin {service.name} --none` lets them decide."
+            f"`kubectl breakeven unpin {service.name}` lets them decide."
         )
     arm, verdict = decision.get("comparedArm"), str(decision.get("verdict")).lower()
     edge, load = number_of(decision, "breakEvenRps"), number_of(decision, "loadRps")

@@ -84,9 +84,18 @@ class Kubectl:
         """One SpeculativeService."""
         return ServiceView.of(self.get(SERVICE, name))
 
-    def services(self, *, everywhere: bool = False) -> tuple[ServiceView, ...]:
-        """All of a namespace, or of the cluster."""
-        found = self.json("get", SERVICE, *(("--all-namespaces",) if everywhere else self._here()))
+    def place(self) -> str:
+        """The namespace that a verb without -A looks in: the given one, else the context's."""
+        return (
+            self.namespace
+            or self.run("config", "view", "--minify", "--output=jsonpath={..namespace}")
+            or "default"
+        )
+
+    def services(self, *, everywhere: bool = False, selector: str | None = None) -> tuple[ServiceView, ...]:
+        """All of a namespace, or of the cluster, that labels select."""
+        where = ("--all-namespaces",) if everywhere else self._here()
+        found = self.json("get", SERVICE, *where, *((f"--selector={selector}",) if selector else ()))
         return tuple(map(ServiceView.of, found.get("items") or ()))
 
     def leases(self) -> tuple[LeaseView, ...]:
@@ -97,10 +106,14 @@ class Kubectl:
             return ()
         return LeaseView.among(found.get("items") or ())
 
-    def operators(self, *, everywhere: bool = False) -> Sequence[Mapping[str, Any]]:
-        """Pods of operators: in the namespace of the verb unless it names none or `everywhere` is set."""
-        where = ("--all-namespaces",) if everywhere else self._here() or ("--all-namespaces",)
-        return self.json("get", "pods", *where, f"--selector={OPERATORS}").get("items") or ()
+    def operators(
+        self, leases: Sequence[LeaseView], namespace: str | None = None
+    ) -> Sequence[Mapping[str, Any]]:
+        """Pods of operators: in a namespace, else where operators have their Leases, else where they may be."""
+        places = [namespace] if namespace else sorted({one.place.partition("/")[0] for one in leases})
+        found = [f"--namespace={place}" for place in places] or ["--all-namespaces"]
+        answers = (self.json("get", "pods", where, f"--selector={OPERATORS}") for where in found)
+        return [pod for answer in answers for pod in answer.get("items") or ()]
 
     def has(self, at: ForwardedPort) -> bool:
         """Whether there is such a pod or Service, and the user may see it."""

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
@@ -71,6 +71,17 @@ def _of_change(command: _F) -> _F:
 _service = click.argument("service", shell_complete=_service_names)
 
 
+def _of_several(command: _F) -> _F:
+    """A change of one service by its name, or of all that options select."""
+    for option in (
+        click.option("--all", "every", is_flag=True, help="All services of the namespace."),
+        click.option("-l", "--selector", metavar="LABELS", help="Services with these labels, as in kubectl."),
+        click.argument("service", required=False, shell_complete=_service_names),
+    ):
+        command = option(command)
+    return command
+
+
 def _kubectl(options: dict[str, Any]) -> Kubectl:
     given = [f"--{name}={options[name]}" for name in ("context", "kubeconfig") if options.get(name)]
     return Kubectl(options.get("namespace"), tuple(given))
@@ -102,13 +113,19 @@ def root() -> None:
 def status(service: str | None, *, all_namespaces: bool, as_json: bool, **options: Any) -> None:
     """Print the columns of `kubectl get specsvc`, the age of the decision, the last roll and the calibration."""
     asked = _kubectl(options)
-    services, leases = _services(asked, service, everywhere=all_namespaces), asked.leases()
+    services = _services(asked, service, everywhere=all_namespaces)
+    leases = asked.leases()
     if as_json:
         import json
 
         click.echo(json.dumps(document(services, leases, _now()), indent=2))
         return
-    click.echo(frame(services, leases, _now(), everywhere=all_namespaces))
+    if services:
+        click.echo(frame(services, leases, _now(), everywhere=all_namespaces))
+    elif all_namespaces:
+        click.echo("no SpeculativeService in any namespace")
+    else:
+        click.echo(f"no SpeculativeService in namespace {asked.place()}; -A looks in all namespaces")
 
 
 def _services(asked: Kubectl, name: str | None, *, everywhere: bool) -> Sequence[ServiceView]:
@@ -193,39 +210,44 @@ def _wanted(asked: Kubectl, name: str) -> Any:
 
 
 @root.command(short_help="Change and start nothing until resume.")
-@_service
+@_of_several
 @_of_change
-def pause(service: str, **options: Any) -> None:
+def pause(service: str | None, **options: Any) -> None:
     """Set spec.paused: nothing is changed or started until `resume`."""
-    _make(service, pausing(), options)
+    _make_all(service, pausing(), options)
 
 
 @root.command(short_help="Go on after a pause, or after undone rolls.")
-@_service
+@_of_several
 @click.option(
     "--retry",
     is_flag=True,
     help="Also give the annotation breakeven.dev/resume a new value: hands the target back, ends the wait after undone rolls.",
 )
 @_of_change
-def resume(service: str, *, retry: bool, **options: Any) -> None:
+def resume(service: str | None, *, retry: bool, **options: Any) -> None:
     """Take spec.paused back; with --retry, rolls that wait after undone ones may begin at once."""
-    _make(service, resuming(_now(), retry=retry), options)
+    _make_all(service, resuming(_now(), retry=retry), options)
 
 
 @root.command(short_help="Let one arm run whatever the figures show.")
 @_service
-@click.argument("arm", required=False)
-@click.option("--none", "unpinned", is_flag=True, help="Take the pin away: figures decide again.")
+@click.argument("arm")
 @_of_change
-def pin(service: str, arm: str | None, *, unpinned: bool, **options: Any) -> None:
-    """Let ARM run whatever the figures show: `none`, NAME/LENGTH or NAME/schedule of a candidate.
+def pin(service: str, arm: str, **options: Any) -> None:
+    """Let ARM run whatever the figures show: `none` (no speculation), NAME/LENGTH or NAME/schedule of a candidate.
 
-    The arm `none` is no speculation; the option --none takes the pin away.
+    `unpin` takes the pin away.
     """
-    if (arm is None) is not unpinned:
-        raise click.UsageError("expected an ARM (none is no speculation), or --none to take the pin away")
     _make(service, pinning(arm), options)
+
+
+@root.command(short_help="Take a pin away: figures decide again.")
+@_service
+@_of_change
+def unpin(service: str, **options: Any) -> None:
+    """Take spec.updatePolicy.pinnedArm away: figures decide again."""
+    _make(service, pinning(None), options)
 
 
 @root.command(short_help="Measure the arms again.")
@@ -234,6 +256,31 @@ def pin(service: str, arm: str | None, *, unpinned: bool, **options: Any) -> Non
 def recalibrate(service: str, **options: Any) -> None:
     """Give the annotation breakeven.dev/recalibrate a new value: the arms are measured again."""
     _make(service, recalibrating(_now()), options)
+
+
+def _make_all(name: str | None, change: ServiceChange, options: dict[str, Any]) -> None:
+    """Make a change of the named service, or of every selected one; a refusal about one does not keep the others from it."""
+    every, selector = options.pop("every"), options.pop("selector")
+    if sum((name is not None, every, selector is not None)) != 1:
+        raise click.UsageError("expected one of SERVICE, --selector and --all")
+    if name is not None:
+        _make(name, change, options)
+        return
+    asked, refused = _kubectl(options), False
+    found = asked.services(selector=selector)
+    if not found:
+        labels = f" with {selector}" if selector else ""
+        raise InputError(f"namespace {asked.place()}", f"has no SpeculativeService{labels}", "one at least")
+    for place, one in enumerate(found):
+        if place and options["dry_run"] == "client":
+            click.echo("---")
+        try:
+            _make(one.name, change, options)
+        except BreakevenError as error:
+            refused = True
+            click.echo(f"! {one.name}: {error}", err=True)
+    if refused:
+        sys.exit(1)
 
 
 def _make(name: str, change: ServiceChange, options: dict[str, Any]) -> None:
@@ -361,14 +408,16 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
         where = f"SpeculativeService {found.namespace}/{service}"
         raise InputError(where, "no profile is in force", "a finished calibration")
     worth = str(found.part("savings").get("message") or "")
-    note = ("--note", worth) if worth and "--note" not in arguments else ()
+    words = ["--note", worth] if worth and "--note" not in arguments else []
+    kept = asked.get(PROFILE, str(name), found.namespace).get("spec") or {}
+    if found.recommended in {one.get("arm") for one in kept.get("arms") or ()} and "--arm" not in arguments:
+        load = found.decision.get("loadRps")
+        words += ["--arm", str(found.recommended), *(["--rps", str(load)] if load else [])]
     with tempfile.TemporaryDirectory() as folder:
-        file = _profile_file(asked, found, str(name), Path(folder))
-        sys.exit(
-            _breakeven(
-                "report", str(file), "-o", str(page or f"{service}.html"), *note, *arguments
-            ).returncode
-        )
+        file = Path(folder) / f"{name}.json"
+        file.write_text(str(kept.get("profile")), encoding="utf-8")
+        done = _breakeven("report", str(file), "-o", str(page or f"{service}.html"), *words, *arguments)
+    sys.exit(done.returncode)
 
 
 @root.command(short_help="The board, a page about all services, in your browser.")
@@ -381,10 +430,11 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
 def board(pod: str | None, port: int | None, *, opens: bool, **options: Any) -> None:
     """Forward a local port to the operator's board and print its address; Ctrl-C ends it.
 
-    It needs the right to forward ports to the operator's pod; -n names the operator's namespace.
+    It needs the right to forward ports to the operator's pod. Its namespace is the namespace of the operator's Lease, or -n.
     """
     asked = _kubectl(options)
-    at = board_place(asked.operators(), asked.leases(), pod)
+    leases = asked.leases()
+    at = board_place(asked.operators(leases, asked.namespace), leases, pod)
     for address in asked.forwarded(at, port):
         click.echo(address)
         if opens:
@@ -404,25 +454,53 @@ def doctor(service: str, arguments: tuple[str, ...], **options: Any) -> None:
     Model, pods, running arm and profile come from the service, the Prometheus from the service or else the operator. A port
     is forwarded to a Service of the cluster. Further arguments are passed on; with --prometheus nothing is looked for.
     """
-    from breakeven_operator.plugin.examined import examined, prometheus_of
+    from breakeven_operator.plugin.examined import examined
 
     asked = _kubectl(options)
     found = asked.service(service)
-    given = any(one.partition("=")[0] == "--prometheus" for one in arguments)
-    # The verb's namespace is the namespace of the service.
-    server = None if given else prometheus_of(found, lambda: asked.operators(everywhere=True))
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as forwarding:
-        words = [*examined(found, lambda name: _profile_file(asked, found, name, Path(folder)))]
-        if server is not None:
+    with tempfile.TemporaryDirectory() as folder:
+        words = examined(found, lambda name: _profile_file(asked, found, name, Path(folder)))
+        _ask_prometheus("doctor", asked, found, [*words, *arguments])
+
+
+@root.command(
+    short_help="What Prometheus already knows of a service's past.",
+    context_settings={"ignore_unknown_options": True},
+)
+@_service
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_of_cluster
+def history(service: str, arguments: tuple[str, ...], **options: Any) -> None:
+    """Run `breakeven history` on the pods of the service's target; no GPU is used.
+
+    Pods, model, GPU and candidates come from the service, the Prometheus as for `doctor`. Further arguments are passed on,
+    such as --since 30d or -o past.csv.
+    """
+    from breakeven_operator.plugin.examined import past_of
+
+    asked = _kubectl(options)
+    found = asked.service(service)
+    _ask_prometheus("history", asked, found, [*past_of(found), *arguments])
+
+
+def _ask_prometheus(command: str, asked: Kubectl, service: ServiceView, words: Sequence[str]) -> NoReturn:
+    """Run a command of `breakeven` on the Prometheus of a service unless the words name one, and end with its status."""
+    from breakeven_operator.plugin.examined import prometheus_of
+
+    with contextlib.ExitStack() as forwarding:
+        place: list[str] = []
+        if not any(one.partition("=")[0] == "--prometheus" for one in words):
+            # The verb's namespace is the namespace of the service.
+            server = prometheus_of(service, lambda: asked.operators(asked.leases()))
             at = server.inside(asked.has)
             addresses = (
                 forwarding.enter_context(contextlib.closing(asked.forwarded(at)))
                 if at
                 else iter([server.address])
             )
-            words += ["--prometheus", next(addresses)]
-            words += [word for label in server.labels for word in ("--label", label)]
-        sys.exit(_breakeven("doctor", *words, *arguments).returncode)
+            place = ["--prometheus", next(addresses)]
+            place += [word for label in server.labels for word in ("--label", label)]
+        sys.exit(_breakeven(command, *place, *words).returncode)
 
 
 def _profile_file(asked: Kubectl, service: ServiceView, name: str, folder: Path) -> Path:

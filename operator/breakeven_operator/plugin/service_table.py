@@ -11,10 +11,10 @@ from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView,
 from breakeven_operator.printable import one_line
 
 HEADER = (
-    "NAME", "TARGET", "ARM", "PAYS", "SPEEDUP", "BREAK-EVEN", "LOAD", "RECOMMENDED", "DECIDED", "LAST ROLL",
+    "NAME", "ARM", "PAYS", "SPEEDUP", "BREAK-EVEN", "LOAD", "RECOMMENDED", "REASON", "MODE", "DECIDED", "LAST ROLL",
     "CALIBRATION",
 )  # fmt: skip
-_COLUMNS = ("target", "arm", "pays", "speedup", "breakEven", "load", "recommended")
+_COLUMNS = ("arm", "pays", "speedup", "breakEven", "load", "recommended", "reason", "mode")
 # An operator that decides on figures writes what it learned at least every 12 hours (model_account.GAP_S / 2).
 _RENEWED = timedelta(hours=13)
 _MISSED_RENEWALS = 3.0
@@ -27,7 +27,7 @@ def rows(services: Iterable[ServiceView], now: datetime, *, everywhere: bool = F
     for one in services:
         cells = [str(one.display.get(name) or "-") for name in _COLUMNS]
         # The operator writes the display; before its first cycle the spec says this much.
-        cells[0] = one.target if cells[0] == "-" else cells[0]
+        cells[-1] = one.mode if cells[-1] == "-" else cells[-1]
         where = [one.namespace] if everywhere else []
         line = [*where, one.name, *cells, short_age(one.decided, now), last_roll(one), calibration(one, now)]
         lines.append([one_line(cell) for cell in line])
@@ -116,8 +116,6 @@ def frame(
     services: Sequence[ServiceView], leases: Sequence[LeaseView], now: datetime, *, everywhere: bool = False
 ) -> str:
     """The table, and below it what makes its figures doubtful."""
-    if not services:
-        return "no SpeculativeService found"
     warnings = [*filter(None, [operator_gone(leases, now)])]
     warnings += [line for one in services for line in doubts(one, now)]
     return "\n".join(

@@ -319,7 +319,6 @@ class CalibrationStatus(StatusModel):
 class ServiceDisplay(StatusModel):
     """The columns of kubectl get, ready to print."""
 
-    target: Cell | None = row("Kind and name of the target.")
     arm: Cell | None = row("Running arm.", Renewal.AT_ONCE)
     pays: Cell | None = row("Yes, No or ?: does speculation pay at this load.", Renewal.AT_ONCE)
     speedup: Cell | None = row("Speedup of the compared arm with bounds.")
@@ -327,6 +326,7 @@ class ServiceDisplay(StatusModel):
     load: Cell | None = row("Load per replica.")
     recommended: Cell | None = row("Arm that should run.", Renewal.AT_ONCE)
     reason: Cell | None = row("Reason word with progress.")
+    mode: Cell | None = row("Mode, with `pinned` and `paused`.", Renewal.AT_ONCE)
 
 
 class ServiceWorkings(StatusModel):

@@ -60,7 +60,10 @@ def test_an_old_decision_shows_its_age_when_it_is_read(settled):
 
 def test_a_paused_service_says_that_a_person_holds_it(settled):
     service = settled.services[CHAT]
-    paused = service.model_copy(update={"spec": service.spec.replace(paused=True)})
+    display = service.status.display.model_copy(update={"mode": "RollingUpdate, paused"})
+    workings = service.status.workings.model_copy(update={"display": display})
+    status = service.status.model_copy(update={"workings": workings})
+    paused = service.model_copy(update={"spec": service.spec.replace(paused=True), "status": status})
     row = row_of(replace(settled, services={CHAT: paused}), CHAT, settled.time)
     assert row.mode == "RollingUpdate, paused"
     assert row.waits[0].text.startswith("A person: spec.paused is true.")

@@ -82,7 +82,7 @@ def test_a_fit_becomes_a_profile(fitting):
     # Of both arms eagle/2 pays longer: until 12.73 rps, not 8.86.
     shown = status["display"]["breakEven"]
     assert shown.startswith("12.7 [")
-    assert shown.endswith("] rps")
+    assert shown.endswith("] rps (eagle/2)")
     assert not fitting.said[-1].warning
     (manifest,) = fitting.profiles
     profile = SpeculationProfile.read(manifest, "profile")

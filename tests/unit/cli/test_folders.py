@@ -366,3 +366,74 @@ def test_a_profile_without_a_usable_row_is_refused_by_its_name_and_reasons(fit, 
     old.write_text(fit_points(read_text(points.read_text(), "points.csv")).to_json())
     done = CliRunner().invoke(root, ["plan", str(old), "--rps", "1"])
     assert f"{old}: {left_out}points.csv)" in str(done.exception)
+
+
+def swept(**members):
+    """Runs of no speculation, named by its members, and of an arm that these members name."""
+    files = {}
+    for name, slower, said in (("none", 1.0, {"method": "none", "k": "0"}), ("fast", 0.6, members)):
+        for file, text in results(1, 4, 8).items():
+            run = json.loads(text)
+            run |= {"mean_e2el_ms": slower * run["mean_e2el_ms"]}
+            run |= {"request_throughput": run["request_throughput"] / slower}
+            files[f"{name}/{file}"] = json.dumps(run | said)
+    return files
+
+
+def fitted(tmp_path, place, *options):
+    (tmp_path / "out").mkdir(exist_ok=True)
+    return CliRunner().invoke(
+        root, ["fit", str(tmp_path / place), "-o", str(tmp_path / "out/p.json"), "--json", *options]
+    )
+
+
+@pytest.mark.parametrize("place", ["", "*/c*.json", "**/*.json"])
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"method": "eagle3", "k": "3"},
+        {"speculative_config": {"method": "eagle3", "num_speculative_tokens": 3, "model": "org/head"}},
+        {"speculative_config": '{"method": "eagle3", "num_speculative_tokens": 3}'},
+        {"speculative_config.method": "eagle3", "speculative_config.num_speculative_tokens": 3},
+    ],
+)
+def test_a_folder_and_a_pattern_give_their_arms_from_files_that_name_them(fit, tmp_path, members, place):
+    for name, text in swept(**members).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = fitted(tmp_path, place)
+    assert done.exit_code == 0, done.exception
+    assert "without a known meaning" not in done.stderr
+    arms = [(one["method"], one["k"], one["points"]) for one in json.loads(done.stdout)["arms"]]
+    assert arms == [("none", 0, 3), ("eagle3", 3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("members", "options", "said"),
+    [
+        ({}, (), "does not say which arm it measured; expected --method and --k, or members method and k"),
+        ({"method": "POST"}, (), "does not say which arm"),
+        ({"method": "eagle3", "k": "many"}, (), "method 'eagle3' with k 'many'; expected an arm"),
+        (
+            {
+                "method": "eagle3",
+                "k": 3,
+                "speculative_config": {"method": "mtp", "num_speculative_tokens": 1},
+            },
+            (),
+            "names eagle3/3 and mtp/1; expected one arm",
+        ),
+        (
+            {"method": "eagle3", "k": 3},
+            ("--method", "mtp", "--k", "1"),
+            "expected that arm, not mtp/1, as --method and --k",
+        ),
+    ],
+)
+def test_a_file_that_names_no_arm_or_two_is_refused(tmp_path, members, options, said):
+    (tmp_path / "run.json").write_text(json.dumps(json.loads(results(4)["c4.json"]) | members))
+    assert said in str(fitted(tmp_path, "run.json", *options).exception)
+
+
+def test_a_pattern_without_a_file_is_refused(tmp_path):
+    assert "a pattern that no file matches" in str(fitted(tmp_path, "x*.json").exception)

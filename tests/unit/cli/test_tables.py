@@ -16,7 +16,7 @@ def test_a_figure_has_three_digits_zeros_included(value, text):
 
 
 def test_bounds_have_an_open_end():
-    assert bounds(1.0, (0.9, None)) == "1.00 [0.900,...]"
+    assert bounds(1.0, (0.9, None)) == "1.00 [0.900,-]"
 
 
 def test_columns_align_and_nothing_trails(capsys):

@@ -54,3 +54,19 @@ def test_an_event_is_said_once_and_whole():
     (event, *_) = said(told, [SAMPLE, SAMPLE])
     assert event.startswith("   12 s  Normal  chat  RollStarted: why")
     assert event.count("why") == 60
+
+
+def test_on_a_terminal_it_is_one_table_with_what_happens_beneath_it():
+    console = Console(width=160, force_terminal=True, height=40)
+    grown = record()
+    grown.services["chat"].samples.append(SAMPLE)
+    with console.capture() as captured, View(grown, console) as view:
+        view.step("the load rises")
+        for reason in ("CalibrationStarted", "RollStarted"):
+            grown.events.append(Happening(time.time(), "chat", "Normal", reason, "words"))
+            grown.services["chat"].samples.append(replace(SAMPLE, offered_rps=9.0))
+            view.refresh()
+    last = captured.get().rpartition("SERVICE")[2]
+    assert last.index("RECOMMENDED") < last.index("9.0") < last.index("CalibrationStarted: words")
+    assert last.index("CalibrationStarted: words") < last.index("RollStarted: words")
+    assert last.count("9.0") == 1, "a service is one line, however often it was looked at"

@@ -27,6 +27,7 @@ CALLED_FROM_OUTSIDE = {
     "__getattr__",  # by Python, when a name that a package imports on use is read
     "gpu_platform",  # by vLLM, which finds it as a platform plugin
     "find_spec",  # by Python's imports
+    *("changes_since", "to_frame"),  # by users of the library, from `import breakeven`
     "fetch",  # by kopf: of the session, and of where it keeps an object's last version
     "iter_chunked",
     "format_commands",  # by click, to write --help

@@ -246,6 +246,8 @@ def test_a_break_even_beyond_the_measured_loads_is_said_to_be():
     assert break_even(beyond) == "beyond measured"
     assert break_even(SimpleNamespace(**{**vars(beyond), "break_even_rps": 8.912})) == "8.91 rps"
     assert break_even(None) == speedup(None, None) == "-"
+    other = SimpleNamespace(**vars(beyond), arm=SimpleNamespace(name="eagle/3"))
+    assert break_even(other, named=True) == "beyond measured (eagle/3)"
 
 
 @given(st.floats(min_value=1e-3, max_value=1e7))

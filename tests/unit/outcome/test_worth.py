@@ -177,7 +177,7 @@ def test_the_status_says_gpu_hours_a_day_and_money_if_there_is_a_price(chat):
 
 
 def test_short_times_are_said_in_seconds_and_long_ones_in_hours():
-    assert time_text(Estimate(-12.0, None, 900.0)) == "-12 s [...,900]"
+    assert time_text(Estimate(-12.0, None, 900.0)) == "-12 s [-,900]"
     assert time_text(Estimate(1800.0, 900.0, 7200.0)) == "0.5 hours [0.25,2]"
 
 

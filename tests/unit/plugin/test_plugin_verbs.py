@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from breakeven.errors import BreakevenError
 from breakeven_operator.packed import whole
-from breakeven_operator.plugin.examined import examined, prometheus_of
+from breakeven_operator.plugin.examined import examined, past_of, prometheus_of
 from breakeven_operator.plugin.plugin_commands import completions, root
 from breakeven_operator.plugin.service_view import ServiceView
 from breakeven_operator.workloads.known import DeploymentKind, StatefulSetKind
@@ -25,6 +25,8 @@ _KUBECTL = """#!/bin/sh
 printf '%s\\n' "$*" >> "{folder}/asked"
 case "$*" in
 *refused*) echo 'Error from server (Forbidden): specsvc "refused" is forbidden:' >&2; echo '  cannot patch' >&2; exit 1;;
+"config view"*) printf 'chats';;
+*"--selector=team=nobody"*) echo '{{"items": []}}';;
 "get leases"*"--context=leads"*) cat "{folder}/leases";;
 "get leases"*) echo 'Error from server (Forbidden): leases' >&2; exit 1;;
 "get speculativeservices.breakeven.dev --"*) echo '{{"items": ['; cat "{folder}/service"; echo ']}}';;
@@ -99,7 +101,7 @@ def test_explain_export_and_diff(verbs):
             "pinned to no speculation",
         ),
         (
-            ["pin", "chat", "--none"],
+            ["unpin", "chat"],
             {"spec": {"updatePolicy": {"pinnedArm": None}}},
             "not pinned, figures decide",
         ),
@@ -110,6 +112,42 @@ def test_a_change_is_one_merge_patch(verbs, words, patch, said):
     assert " ".join(verbs.asked) == (
         "patch speculativeservices.breakeven.dev chat --namespace=llm --type=merge "
         f"--field-manager=kubectl-breakeven --patch={json.dumps(patch)} --output=json"
+    )
+
+
+def two_services(folder):
+    """kubectl finds chat, and a service that may not be changed."""
+    service = json.loads((folder / "service").read_text())
+    other = {**service, "metadata": {**service["metadata"], "name": "refused"}}
+    (folder / "service").write_text(json.dumps(other) + "," + json.dumps(service))
+
+
+@pytest.mark.parametrize(("words", "asked"), [(["--all"], ""), (["-l", "team=a"], " --selector=team=a")])
+def test_a_selection_is_paused_and_a_refusal_about_one_does_not_keep_the_others(verbs, words, asked):
+    two_services(verbs.folder)
+    done = CliRunner().invoke(root, ["pause", *words, "-n", "llm"])
+    assert verbs.asked[0] == (f"get speculativeservices.breakeven.dev --namespace=llm{asked} --output=json")
+    assert [line.split()[:3] for line in verbs.asked[1:]] == [
+        ["patch", "speculativeservices.breakeven.dev", name] for name in ("refused", "chat")
+    ]
+    assert done.exit_code == 1
+    assert '! refused: Error from server (Forbidden): specsvc "refused" is forbidden' in done.stderr
+
+
+def test_a_selection_is_printed_as_one_stream_of_manifests(verbs):
+    two_services(verbs.folder)
+    printed = verbs("resume", "--all", "--dry-run=client")
+    assert [one["metadata"]["name"] for one in yaml.safe_load_all(printed)] == ["refused", "chat"]
+
+
+def test_nothing_found_says_where_it_was_looked_for(verbs):
+    (verbs.folder / "service").write_text("")
+    assert verbs("status") == "no SpeculativeService in namespace chats; -A looks in all namespaces\n"
+    assert verbs("status", "-n", "llm").startswith("no SpeculativeService in namespace llm;")
+    assert verbs("status", "-A") == "no SpeculativeService in any namespace\n"
+    done = CliRunner().invoke(root, ["pause", "-l", "team=nobody"])
+    assert str(done.exception) == (
+        "namespace chats: has no SpeculativeService with team=nobody; expected one at least"
     )
 
 
@@ -133,8 +171,10 @@ def test_a_dry_run_of_the_client_asks_nobody(verbs):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["pin", "chat"], "expected an ARM (none is no speculation), or --none"),
-        (["pin", "chat", "none", "--none"], "expected an ARM (none is no speculation), or --none"),
+        (["pin", "chat"], "Missing argument 'ARM'"),
+        (["pause"], "expected one of SERVICE, --selector and --all"),
+        (["resume", "chat", "-l", "team=a"], "expected one of SERVICE, --selector and --all"),
+        (["stauts"], "Did you mean 'status'?"),
         (["pause", "chat", "-o", "yaml"], "--output goes with --dry-run=client"),
         (["status", "chat", "-A"], "leave --all-namespaces out"),
     ],
@@ -148,7 +188,8 @@ def test_the_report_is_made_of_the_profile_in_force(verbs, tmp_path):
     page = tmp_path / "page.html"
     done = CliRunner().invoke(root, ["report", "chat", "--to", str(page)])
     assert done.exit_code == 0, done.output
-    assert "eagle/3" in page.read_text()
+    assert "eagle/3 is 1.79x as fast as no speculation" in page.read_text()
+    assert "at 3 rps per replica" in page.read_text()
 
 
 PROMETHEUS = "BREAKEVEN_PROMETHEUS_ADDRESS"
@@ -182,6 +223,23 @@ def test_doctor_asks_the_prometheus_of_the_operator_about_the_pods_of_the_servic
     assert any(one.startswith("get pods --all-namespaces ") for one in verbs.asked)
     forwards = [one for one in verbs.asked if one.startswith("port-forward")]
     assert forwards == ([f"port-forward {forwarded} --address=127.0.0.1"] if forwarded else [])
+
+
+def test_history_asks_about_the_pods_and_the_candidates_of_the_service(verbs, capfd):
+    (verbs.folder / "pods").write_text(json.dumps({"items": [names_prometheus("http://127.0.0.1:9")]}))
+    done = CliRunner().invoke(root, ["history", "chat", "-n", "llm", "--since=1d", "--timeout-seconds=0.2"])
+    assert (done.exit_code, "http://127.0.0.1:9" in capfd.readouterr().err) == (1, True)
+    words = list(past_of(ServiceView.of(json.loads((verbs.folder / "service").read_text()))))
+    assert words[:5] == ["--match", "model_name=chat", "--match", "namespace=llm", "--match"]
+    assert words[5].startswith(r"pod=~chat\-vllm-")
+    assert "--gpu NVIDIA-A100-SXM4-80GB --arm eagle3/3" in " ".join(words)
+
+
+def test_pods_of_the_operator_are_looked_for_where_its_lease_is(verbs, board):
+    board([operator_pod("op-2")], "--context=leads")
+    assert [line for line in verbs.asked if line.startswith("get pods")] == [
+        "get pods --namespace=breakeven --selector=app.kubernetes.io/name=breakeven --output=json --context=leads"
+    ]
 
 
 def test_doctor_asks_the_prometheus_that_it_is_given_and_no_pod(verbs, capfd):
@@ -356,7 +414,7 @@ def test_board_forwards_a_port_to_the_pod_that_leads_and_prints_the_address(verb
 
 def test_board_without_a_lease_takes_a_pod_that_runs(verbs, board):
     board([operator_pod("op-0", phase="Pending"), operator_pod("op-1")], "--port=9000", "-n", "breakeven")
-    assert verbs.asked[0].startswith(
+    assert verbs.asked[1].startswith(
         "get pods --namespace=breakeven --selector=app.kubernetes.io/name=breakeven"
     )
     assert verbs.asked[-1] == "port-forward --namespace=breakeven pod/op-1 9000:8081 --address=127.0.0.1"
@@ -432,7 +490,8 @@ def test_no_verb_imports_numpy(losing):
     verbs = [
         ["status", "-A"], ["status", "chat", "--json"], ["explain", "chat"], ["export", "chat"], ["diff", "chat"], ["pause", "chat"],
         ["resume", "chat", "--retry"], ["pin", "chat", "eagle/3"], ["recalibrate", "chat"], ["report", "chat", "--to", page],
-        ["doctor", "chat", "--prometheus", "http://127.0.0.1:9"], ["board"],
+        ["doctor", "chat", "--prometheus", "http://127.0.0.1:9"], ["history", "chat", "--prometheus", "http://127.0.0.1:9"],
+        ["unpin", "chat"], ["pause", "--all"], ["board"],
     ]  # fmt: skip
     (losing.folder / "pods").write_text(json.dumps({"items": [operator_pod("op-1")]}))
     code = (
@@ -444,7 +503,11 @@ def test_no_verb_imports_numpy(losing):
         "    print('>', words[0], done.exit_code, done.exception, flush=True)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    ends = {"doctor": "1 1", "board": "1 kubectl port-forward has ended; its message stands above"}
+    ends = {
+        "doctor": "1 1",
+        "history": "1 1",
+        "board": "1 kubectl port-forward has ended; its message stands above",
+    }
     ended = [line.removeprefix("> ") for line in done.stdout.splitlines() if line.startswith("> ")]
     assert ended == [f"{name} {ends.get(name, '0 None')}" for name, *_ in verbs]
 

@@ -9,14 +9,20 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from matplotlib.figure import Figure
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.cli import root
 from breakeven.cli.profile_options import read_profile
+from breakeven.fitting import fit_points
 from breakeven.profile import Conditions, Profile
-from breakeven.reporting import profile_page
-from breakeven.reporting.lines import arm_curves
+from breakeven.readers.sweep_files import read_sweep
+from breakeven.reporting import plots, profile_page
+from breakeven.reporting.lines import arm_curves, best_arm_map
 from breakeven.reporting.page import ReportPage, Table, render_page, render_png
-from breakeven.reporting.profile_page import drawings, render_report, verdict
+from breakeven.reporting.profile_page import Recommended, drawings, render_report, verdict
+from breakeven.reporting.theme import LIGHT, drawing
 from validation.adaptive_sweeps import sweeps
 
 POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
@@ -78,7 +84,7 @@ def test_the_same_profile_gives_the_same_bytes(profile: Profile, page: str) -> N
 
 def test_light_and_dark_are_both_in_the_file(page: str) -> None:
     classes = [a.get("class") for tag, a in elements(page) if tag == "div"]
-    assert classes.count("on-light") == classes.count("on-dark") == 4
+    assert classes.count("on-light") == classes.count("on-dark") == 8
     assert "prefers-color-scheme: dark" in page
 
 
@@ -141,8 +147,8 @@ def test_every_text_is_escaped() -> None:
         )
     )
     assert "<img" not in page
-    # The title stands twice: in the head and above the facts.
-    assert page.count("&lt;img") == 10
+    # The title stands twice, in the head and above the facts, and a table's title names its scrolled part too.
+    assert page.count("&lt;img") == 11
 
 
 def test_parameters_are_there_with_units_and_bounds(page: str) -> None:
@@ -180,3 +186,66 @@ def test_a_profile_with_adaptive_verification_has_the_picture_of_kinds_with_its_
     assert "At light load" in page
     assert re.search(r"dspark/7 is the fastest, dspark/adaptive takes \d+ % longer", page)
     assert re.search(r"At heavy load [^.]*dspark/adaptive is the fastest", page)
+
+
+EAGLE_2, EAGLE_5 = Arm("eagle3", 2), Arm("eagle3", 5)
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        (Recommended(EAGLE_2, 4.0), "eagle3/2 is 1.5"),
+        # The operator keeps an arm that is hardly slower: the page speaks of that one, and says so.
+        (Recommended(EAGLE_5, 4.0), "eagle3/2 would be faster by this profile, 1.52x."),
+        (
+            Recommended(EAGLE_5, 12.0),
+            "Speculation slows requests: the recommended arm, eagle3/5, is saturated at 12 rps",
+        ),
+        (
+            Recommended(NO_SPECULATION, 12.0),
+            "No speculation is recommended at 12 rps per replica; eagle3/2, the",
+        ),
+        (Recommended(EAGLE_2), "(a fifth of saturation)"),
+    ],
+)
+def test_the_verdict_names_the_arm_of_the_operator(profile: Profile, about: Recommended, said: str) -> None:
+    sentence = verdict(profile, about=about)
+    assert said in sentence
+    assert about.arm.name in sentence or about.arm == NO_SPECULATION
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--arm", "eagle3/9"], "expected one of none, eagle3/2, eagle3/5"),
+        (["--rps", "4"], "--rps: given without --arm"),
+    ],
+)
+def test_an_arm_that_was_not_measured_is_refused(tmp_path: Path, options: list[str], said: str) -> None:
+    done = CliRunner().invoke(root, ["report", str(POINTS), "-o", str(tmp_path / "p.html"), *options])
+    assert said in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_arm_has_a_place_on_the_map_or_is_named() -> None:
+    points = [*read_sweep([POINTS]).points]
+    quick = [
+        replace(one, schedule="1-8:5,9-:2", k=5, mean_latency_s=0.9 * one.mean_latency_s)
+        for one in points
+        if one.k == 2
+    ]
+    slow = [
+        replace(one, k=9, mean_latency_s=3.0 * one.mean_latency_s, accept=()) for one in points if one.k == 5
+    ]
+    fitted = fit_points([*points, *quick, *slow])
+    best = best_arm_map(fitted, rows=21, columns=41)
+    assert best is not None
+    (scheduled,) = best.leads_as_measured
+    assert scheduled.name == "eagle3/schedule"
+    assert best.leads_as_measured[scheduled][4], "it is the fastest at low load as measured"
+    with drawing(LIGHT):
+        axes = Figure().subplots()
+        plots.best_arm_map(axes, best, LIGHT.strokes(best.arms), LIGHT)
+        words = " ".join(text.get_text() for text in axes.texts)
+    assert all(fit.arm.name in words for fit in fitted.arms), words
+    assert "nowhere the fastest: eagle3/5" in words

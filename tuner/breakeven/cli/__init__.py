@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "fit": "Fit the latency law of every measured arm.",
     "predict": "Latency of one arm at one load.",
     "plan": "The best arm at a load, and until which load.",
+    "compare": "What changed from one profile to another, with bounds.",
     "acceptance": "Convert between the acceptance numbers in circulation.",
     "schedule": "Export vLLM's draft length per batch size.",
     "simulate": "Replay a trace against policies.",
@@ -60,6 +61,17 @@ class _LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as unknown:
+            # Of a group whose commands are imported one by one click knows no other name.
+            raise click.exceptions.NoSuchCommand(
+                unknown.command_name, possibilities=COMMANDS, ctx=ctx
+            ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,13 +24,13 @@ from breakeven.cli.output import (
     within,
     write_atomically,
 )
-from breakeven.cli.parameters import InputFile, OutputFile, files_in, read_lengths_or_schedules
+from breakeven.cli.parameters import InputFile, OutputFile, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of, compared
-from breakeven.errors import ForeignFileError, InputError, NotIdentifiedError
+from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.tiers import Drafts
 
 if TYPE_CHECKING:
-    from breakeven.points.point import Origin, Point
+    from breakeven.points.point import Point
     from breakeven.profile import Profile
 
 _T = TypeVar("_T")
@@ -47,24 +47,11 @@ def read_points(
     Raises:
         InputError: as the readers; also arms that do not pair with the files.
     """
-    from breakeven.readers.reading import distinct, matching, read_file
+    from breakeven.readers.reading import matching
+    from breakeven.readers.sweep_files import read_sweep
 
-    arms = _arms(files, methods, lengths)
-    read: list[Point] = []
-    foreign: list[ForeignFileError] = []
-    for (arm, schedule), file in (
-        (arms.get(given, (None, None)), file) for given in files for file in files_in(given)
-    ):
-        # A folder of results also holds logs, summaries and configurations, and runs without a single answer.
-        found = read_file(file, arm, foreign)
-        # The rows of a table say themselves which arm they are of.
-        read += (
-            one if schedule is None or one.origin.line else replace(one, schedule=schedule) for one in found
-        )
-    if foreign and not read:
-        raise foreign[0]
-    points, repeated = distinct(read)
-    for line in _said(foreign, repeated, points):
+    points, notes = read_sweep(files, _arms(files, methods, lengths))
+    for line in notes:
         click.echo(f"breakeven: {line}", err=True)
     pairs = []
     for condition in conditions:
@@ -73,30 +60,6 @@ def read_points(
             raise click.BadParameter(f"{condition!r} is not COLUMN=VALUE", param_hint="--where")
         pairs.append((column.strip(), value.strip()))
     return matching(points, pairs)
-
-
-def _said(
-    foreign: Sequence[ForeignFileError], repeated: Sequence[Origin], points: Sequence[Point]
-) -> Iterator[str]:
-    """Notes about the files: those passed over, remarks on runs, runs whose ends were cut off, keys that no reader uses."""
-    for refused in foreign:
-        yield f"passed over: {refused}"
-    for origin in repeated:
-        yield f"passed over: {origin}: the same run was given before"
-    for origin in (one.origin for one in points if one.origin.part):
-        yield f"ends cut off: {origin}: {origin.part}"
-    remarks: dict[str, list[Origin]] = {}
-    for origin in (one.origin for one in points if one.origin.remark):
-        remarks.setdefault(origin.remark, []).append(origin)
-    for remark, origins in remarks.items():
-        more = f" and {len(origins) - 1} more" if len(origins) > 1 else ""
-        yield f"{origins[0]}{more}: {remark}"
-    unknown: dict[str, dict[str, None]] = {}
-    for one in points:
-        unknown.setdefault(one.origin.tool, {}).update(dict.fromkeys(one.unknown))
-    for tool, keys in unknown.items():
-        if keys:
-            yield f"{tool}: keys without a known meaning, not used: {', '.join(keys)[:300]}"
 
 
 def _arms(
@@ -199,12 +162,13 @@ def command(
     """Fit one law of engine steps to the rows of all arms of one or more points files.
 
     C1 is the latency of a lone request, C2 what each other request in flight adds on average up to the highest load measured, both read off that law, in seconds. Rows that show
-    no steady state are left out and counted. GuideLLM reports, results of `vllm bench serve` and folders
-    of them are taken as well; they do not say which arm ran, so say it with --method and --k.
+    no steady state are left out and counted. GuideLLM reports, results of `vllm bench serve`, folders and patterns
+    of them are taken as well. A result whose `--metadata` has method and k, or that holds the engine's speculative_config, names its arm; of others say it with --method and --k.
 
     \b
     Example:
       breakeven fit points.csv -o chat.json
+      breakeven fit runs/ -o chat.json
       breakeven fit none.json eagle.json --method none --method eagle3 --k 0 --k 3 -o chat.json
       breakeven fit all.csv --where workload=chat -o chat.json
     """

@@ -131,11 +131,11 @@ def figure(value: float | None) -> str:
 
 
 def bounds(value: float | None, interval: Bounds | None, scale: float = 1.0) -> str:
-    """A value with its bounds, `1.82 [1.74,1.90]`; an open end is three dots, and bounds that say nothing are `not known yet`."""
+    """A value with its bounds, `1.82 [1.74,1.90]`; an open end is a dash, and bounds that say nothing are `not known yet`."""
     text = within(value, interval, scale)
     if value is None or interval is None or text == NOT_KNOWN:
         return text
-    low, high = ("..." if end is None else figure(end * scale) for end in interval)
+    low, high = ("-" if end is None else figure(end * scale) for end in interval)
     return f"{text} [{low},{high}]"
 
 

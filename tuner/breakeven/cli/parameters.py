@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -169,35 +168,14 @@ class InputFile(click.Path):
         if self.allow_dash and str(path) == "-":
             return path
         if not path.exists():
+            from breakeven.readers.sweep_files import is_pattern
+
+            if self.folder and is_pattern(path):
+                return path
             raise InputError(str(path), "no such file", "a file to read")
         if path.is_dir() and not self.folder:
             raise InputError(str(path), "a folder", "a file to read")
         return path
-
-
-_MOST_FILES = 10_000
-
-
-def files_in(path: Path) -> tuple[Path, ...]:
-    """The files of a folder and of the folders in it, in order of their names; of a file that file itself.
-
-    Raises:
-        InputError: there is none, or there are more than a sweep has; hidden ones do not count.
-    """
-    if not path.is_dir():
-        return (path,)
-    found: list[Path] = []
-    for folder, inner, names in os.walk(path):
-        inner[:] = sorted(name for name in inner if not name.startswith("."))
-        found += (Path(folder, name) for name in sorted(names) if not name.startswith("."))
-        if len(found) > _MOST_FILES:
-            raise InputError(
-                str(path), f"a folder of more than {_MOST_FILES} files", "the results of a sweep"
-            )
-    found = [one for one in found if one.is_file()]
-    if not found:
-        raise InputError(str(path), "a folder without a file", "the results of a sweep")
-    return tuple(found)
 
 
 class OutputFile(click.Path):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import NO_SPECULATION
 from breakeven.cli.output import (
     ARM,
     bounds,
@@ -37,15 +37,14 @@ from breakeven.cli.profile_options import (
     read_profile,
     steps_option,
 )
-from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
-from breakeven.phrases import ranges_text, ratio_text, spoken
+from breakeven.phrases import ranges_text
 
 if TYPE_CHECKING:
-    from breakeven.planning.evaluation import ArmEvaluation, BestArm, Evaluations, Stretch
+    from breakeven.planning.evaluation import ArmEvaluation
     from breakeven.planning.objective import Slo
-    from breakeven.planning.prompt_lengths import PartSpeedup, PromptPart
-    from breakeven.profile import Comparison, Profile
+    from breakeven.planning.plan_at_load import Plan
+    from breakeven.profile import Comparison
 
 _COMPARED = (
     "speedup speedup_ci side_by_side c1_ratio c1_ratio_ci c2_ratio c2_ratio_ci verdict break_even_rps break_even_ci_rps "
@@ -156,7 +155,8 @@ def command(
       breakeven plan chat.json --rps 12
       breakeven plan chat.json --rps 12 --tpot-slo-s 0.04 --rps-range 0 30 --draft-lengths 1-8
     """
-    from breakeven.planning.evaluation import LoadQuestion, best_arm, evaluate
+    from breakeven.planning.evaluation import LoadQuestion
+    from breakeven.planning.plan_at_load import plan_of
     from breakeven.profile import Conditions, LoadPoint
     from breakeven.profile.operating_conditions import compared_text
 
@@ -167,16 +167,13 @@ def command(
     now = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens, dispersion=bursts)
     load, of_arms = LoadPoint(rps, concurrency), conditions_of(profile, steps, alpha, per_position, now)
     question = LoadQuestion(load, of_arms, slo, derived=True, rps_range=rps_range, confidence=confidence)
-    evaluations = evaluate(profile, _arms(profile, draft_lengths or ()), question)
-    best = best_arm(evaluations, slo, min_gain_percent / 100.0)
-    plan = _planned(evaluations, best, rps_range, _lacks(profile, draft_lengths or ()))
-    plan = plan._replace(by_prompt=_by_prompt(evaluations, best, prompt_parts(prompts)))
+    plan = plan_of(profile, question, draft_lengths or (), min_gain_percent / 100.0, prompt_parts(prompts))
     lengths = compared_text(profile.arms, now)
     if as_json:
-        plan.warnings.extend([f"all arms at {lengths}"] if lengths else [])
+        plan = replace(plan, warnings=(*plan.warnings, *([f"all arms at {lengths}"] if lengths else [])))
         echo_result(result_of(plan, confidence, quantile, dispersion=bursts if concurrency is None else None))
     else:
-        plan.warnings.extend(profile.warnings)
+        plan = replace(plan, warnings=(*plan.warnings, *profile.warnings))
         show(plan, load_text(rps, concurrency, bursts, lengths), objectives=slo.is_set)
 
 
@@ -190,81 +187,6 @@ def _objectives(
     if quantile is not None and not slo.is_set:
         raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
     return slo
-
-
-def _planned(evaluations: Evaluations, best: BestArm, rps_range: Span | None, lacks: list[str]) -> Plan:
-    """The answer: the best arm, the envelope if there is a range, and all warnings, `lacks` among them."""
-    from breakeven.planning.evaluation import envelope
-    from breakeven.planning.wording import unmeasured_texts
-
-    stretches = None
-    if rps_range is not None:
-        stretches = envelope([(one.arm, one.curve) for one in evaluations.arms], rps_range)
-    warnings = [
-        *evaluations.left_out.values(),
-        *lacks,
-        *_doubts(evaluations, best),
-        *unmeasured_texts({one.arm: one.unmeasured for one in evaluations.arms}),
-    ]
-    return Plan(evaluations.arms, best, stretches, warnings)
-
-
-def _by_prompt(
-    evaluations: Evaluations, best: BestArm, parts: tuple[PromptPart, ...]
-) -> tuple[Arm, Sequence[PartSpeedup]]:
-    """The speculative arm in question, the best one or else the fastest, and its speedups."""
-    from breakeven.planning.prompt_lengths import by_prompt
-
-    drafting = [one for one in evaluations.arms if one.arm.k]
-    fastest = min(drafting, key=lambda one: one.latency_s, default=best.chosen)
-    asked = best.chosen if best.arm.k else fastest
-    return asked.arm, by_prompt(asked, evaluations.none, parts)
-
-
-def _arms(profile: Profile, lengths: tuple[int, ...]) -> list[Arm]:
-    """The measured arms, then an arm for each of these draft lengths that was not measured."""
-    arms = [fit.arm for fit in profile.arms]
-    for drafter in profile.drafters:
-        member = next(fit.arm for fit in profile.arms if fit.k and fit.arm.family == drafter.method)
-        derived = (Arm(member.method, k, member.candidate) for k in lengths)
-        arms += [arm for arm in derived if not profile.measured(arm)]
-    return arms
-
-
-def _lacks(profile: Profile, lengths: tuple[int, ...]) -> list[str]:
-    known = {one.method for one in profile.drafters}
-    families = {fit.arm.family for fit in profile.arms if fit.k} if lengths else set()
-    return [
-        f"{family}: other draft lengths cannot be derived; its points need output_tokens, and tokens_per_step or accept_1..k"
-        for family in sorted(families - known)
-    ]
-
-
-def _doubts(evaluations: Evaluations, best: BestArm) -> list[str]:
-    # A speedup also depends on the measurement without speculation.
-    doubted = [
-        one.arm
-        for one in evaluations.arms
-        if one.arm in {best.arm, NO_SPECULATION} and one.extrapolated and not one.prediction.saturated
-    ]
-    where = "outside what was measured, or above utilisation 0.75"
-    doubts = [f"{arm}: this load is extrapolated ({where})" for arm in doubted]
-    if best.kept is not None:
-        doubts.append(f"that an arm is faster than {spoken(best.kept)} at this load is an extrapolation")
-    return doubts
-
-
-class Plan(NamedTuple):
-    """Answer of `plan`; there are stretches, each with its fastest arm, if a range of rates was given.
-
-    `by_prompt` has an arm and its speedups at the lengths given.
-    """
-
-    arms: Sequence[ArmEvaluation]
-    best: BestArm
-    stretches: tuple[Stretch, ...] | None
-    warnings: list[str]
-    by_prompt: tuple[Arm, Sequence[PartSpeedup]] = (NO_SPECULATION, ())
 
 
 def result_of(
@@ -281,10 +203,10 @@ def result_of(
         quantile=quantile,
         arms=[_arm(one, quantile) for one in plan.arms],
         reason=plan.best.reason,
-        explanation=_sentence(plan.arms, plan.best),
+        explanation=plan.sentence,
         warnings=plan.warnings,
         envelope=[document(FIELDS, one, one.arm, place="envelope[].") for one in stretches or ()],
-        by_prompt=[document(FIELDS, one, one.part, place="by_prompt[].") for one in plan.by_prompt[1]],
+        by_prompt=[document(FIELDS, one, one.part, place="by_prompt[].") for one in plan.by_prompt],
     )
 
 
@@ -304,28 +226,6 @@ def _arm(one: ArmEvaluation, quantile: float | None) -> dict[str, Any]:
     return document(FIELDS, *parts, place="arms[].", **compared)
 
 
-def _sentence(arms: Sequence[ArmEvaluation], named: BestArm) -> str:
-    best, chosen = named.arm, named.chosen
-    if chosen.prediction.saturated:
-        return f"every arm is saturated; {spoken(best)} has the highest saturation, {figure(chosen.saturation_rps)} rps: add replicas"
-    if chosen.against_none is None:
-        others = [one for one in arms if one.arm != best]
-        if best == NO_SPECULATION:
-            return "no speculation is best" if others else "only no speculation was measured"
-        return f"{best} is best" if others else f"{best} is the only arm"
-    gain = chosen.against_none
-    words = f"{best} is best, {ratio_text(Estimate.of(gain.speedup, gain.speedup_ci))} {gain.how_known}"
-    if gain.speedup == float("inf"):
-        words = f"{best} is best: without speculation the replica is saturated"
-    words += f"; {gain.pays}"
-    if gain.pays_rps:
-        return words
-    if gain.verdict.value == ("below" if gain.c2_ratio < 1 else "above"):
-        return words  # decided by points that bend, for which the ratio of the laws is wrong
-    trend = "shrinks" if gain.c2_ratio > 1 else "grows"
-    return f"{words}; C2,R {figure(gain.c2_ratio)}: the gain {trend} with load"
-
-
 def load_text(rps: float | None, concurrency: float | None, dispersion: float, lengths: str) -> str:
     """The load in words; a rate with the dispersion of arrivals, because a speedup holds for that one, and for these lengths."""
     arrivals = "Poisson arrivals" if dispersion == 1.0 else f"arrivals of dispersion {figure(dispersion)}"
@@ -336,7 +236,7 @@ def load_text(rps: float | None, concurrency: float | None, dispersion: float, l
 def show(plan: Plan, load: str, *, objectives: bool) -> None:
     """Print sentence, table, envelope and warnings; with `objectives` the table has a column of them."""
     arms, best = plan.arms, plan.best
-    print_text(f"at {load}: {_sentence(arms, best)} ({best.reason.value})")
+    print_text(f"at {load}: {plan.sentence} ({best.reason.value})")
     header = ["arm", "latency s", "speedup", "pays at rps", "SLO rps" if objectives else "saturation rps"]
     rows = [[*_cells(one), _most(one, objectives=objectives)] for one in arms]
     print_table(header, rows)
@@ -346,8 +246,8 @@ def show(plan: Plan, load: str, *, objectives: bool) -> None:
         click.echo(f"{figure(stretch.from_rps)} to {figure(stretch.to_rps)} rps: {stretch.arm}")
     from breakeven.planning.prompt_lengths import prompts_text
 
-    if said := prompts_text(plan.by_prompt[1]):
-        print_text(f"{plan.by_prompt[0]} by prompt: {said}")
+    if said := prompts_text(plan.by_prompt):
+        print_text(f"{plan.drafting} by prompt: {said}")
     print_warnings(plan.warnings)
 
 

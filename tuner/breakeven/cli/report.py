@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,10 @@ from breakeven.cli.profile_options import (
     steps_option,
 )
 from breakeven.laws.arrays import Span
+
+if TYPE_CHECKING:
+    from breakeven.profile import Profile
+    from breakeven.reporting.profile_page import Recommended
 
 
 @click.command("report")
@@ -41,6 +46,11 @@ from breakeven.laws.arrays import Span
 @click.option(
     "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Over which --trace spreads."
 )
+@click.option(
+    "--arm",
+    help="The arm that an operator recommends, such as eagle/3: the verdict names it in place of the best one.",
+)
+@click.option("--rps", type=Number(0, 1e6), help="Its load per replica: of the verdict, with --arm.")
 @click.option("--note", default="", help="A sentence below the verdict, such as what a service gains by it.")
 @steps_option
 @length_options
@@ -55,6 +65,8 @@ def command(
     trace: Path | None,
     replicas: int,
     note: str,
+    arm: str | None,
+    rps: float | None,
     steps: tuple[str, ...],
     prompt_tokens: float | None,
     output_tokens: float | None,
@@ -77,7 +89,7 @@ def command(
     from breakeven.errors import InputError
     from breakeven.profile import Conditions
     from breakeven.reporting.page import render_png
-    from breakeven.reporting.profile_page import drawings, page_title, render_report
+    from breakeven.reporting.profile_page import drawings, page_title, render_report, verdict
 
     if output.suffix not in {".html", ".png"}:
         raise InputError("--output", f"{output.name!r}", "a name ending in .html or .png")
@@ -87,13 +99,14 @@ def command(
         raise InputError("--load-range", f"{load_range[0]:g} {load_range[1]:g}", "the lower load first")
     shaded = _trace_range(trace, replicas) if trace else load_range or None
     profile = read_profile(profile_path, 0.9)
+    about = _about(profile, arm, rps)
     lengths = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     conditions = conditions_of(profile, steps, None, None, lengths)
     written: dict[Path, str | bytes] = {}
     if output.suffix == ".html":
-        parts = prompt_parts(prompts)
+        answer = verdict(profile, shaded, conditions, prompt_parts(prompts), about)
         written[output] = render_report(
-            profile, title or page_title(profile), shaded, conditions, note, parts
+            profile, title or page_title(profile), shaded, conditions, note, answer
         )
     if png or output.suffix == ".png":
         for name, draw in drawings(profile, shaded, conditions).items():
@@ -105,6 +118,21 @@ def command(
         echo_result({"written": [str(path) for path in written], "confidence": profile.confidence})
     else:
         click.echo("\n".join(str(path) for path in written))
+
+
+def _about(profile: Profile, arm: str | None, rps: float | None) -> Recommended | None:
+    """The recommended arm with its load, if one is named."""
+    from breakeven.errors import InputError
+    from breakeven.reporting.profile_page import Recommended
+
+    if arm is None:
+        if rps is not None:
+            raise InputError("--rps", "given without --arm", "both, or --load-range")
+        return None
+    names = {fit.arm.name: fit.arm for fit in profile.arms}
+    if arm not in names:
+        raise InputError("--arm", repr(arm[:64]), f"one of {', '.join(names)}")
+    return Recommended(names[arm], rps)
 
 
 def _trace_range(path: Path, replicas: int) -> Span:

@@ -31,7 +31,7 @@ from pydantic import (
     create_model,
 )
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import ForeignFileError, InputError
 from breakeven.intake import json_value, kind_of, shipped_rows, wrong_field
 from breakeven.methods import LOOKUP_METHODS
@@ -312,7 +312,7 @@ class Document:
 
         Args:
             read: this document, read.
-            arm: which arm the engine ran; no tool's file says so.
+            arm: which arm the engine ran.
             worked_out: columns that no row holds as they are. They go before those that were read; None leaves a column out.
             unread: kept beside the columns; gpu and workload, which people add, are columns.
             tool: as in `Origin`.
@@ -335,6 +335,53 @@ class Document:
             name: self.place(self.standing(read, rest[0]), *rest[1:]) for name, (_, *rest) in columns.items()
         }
         return point(given, Origin(self.source, 1, places=places, part=part, tool=tool))
+
+
+_CONFIG = "speculative_config"
+
+
+def named_arm(document: Document) -> Arm | None:
+    """The arm that a result names; None if it names none.
+
+    Members `method` and `k` do, which people add (`vllm bench serve --metadata method=eagle3 k=3`), and so does the engine's
+    `speculative_config`, as an object, as its text, or as dotted members. A draft length that follows the batch is no number:
+    such a result names no arm.
+
+    Raises:
+        InputError: the two contradict each other, or no arm can be so.
+    """
+    value = document.value if isinstance(document.value, dict) else {}
+    config = value.get(_CONFIG)
+    if isinstance(config, str):
+        config = json_value(config, f"{document.source}: {_CONFIG}", "vLLM's speculative configuration")
+    if config is None:
+        config = {
+            key.removeprefix(f"{_CONFIG}."): one
+            for key, one in value.items()
+            if key.startswith(f"{_CONFIG}.")
+        }
+    if not isinstance(config, dict) or any(key.startswith("num_speculative_tokens_per") for key in config):
+        return None
+    said = [
+        (value.get("method"), value.get("k")),
+        (config.get("method"), config.get("num_speculative_tokens")),
+    ]
+    arms = {_arm_of(document, method, k) for method, k in said if isinstance(method, str)} - {None}
+    if len(arms) > 1:
+        raise document.refuse(f"names {' and '.join(sorted(map(str, arms)))}", "one arm")
+    return next(iter(arms), None)
+
+
+def _arm_of(document: Document, method: str, k: object) -> Arm | None:
+    """The arm of a method and a draft length as JSON or a text has it; None without a length, because other tools call other things a method."""
+    if method == "none" and k in {None, 0, "0"}:
+        return NO_SPECULATION
+    try:
+        return None if k is None else Arm(method, int(str(k)))
+    except ValueError as error:
+        raise document.refuse(
+            f"method {method[:64]!r} with k {str(k)[:24]!r}", "an arm, such as eagle3 with 3"
+        ) from error
 
 
 def _below(value: Any, path: str, default: Any = None) -> Any:

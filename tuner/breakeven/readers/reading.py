@@ -274,9 +274,18 @@ def _lines(text: str) -> Iterator[str]:
 def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | ForeignFileError]:
     for _, recognises, read in _tools():
         if recognises(document):
-            if arm is None:
-                raise document.refuse("a file that does not say which arm it measured", "--method and --k")
-            return read(document, arm)
+            named = foreign.named_arm(document)
+            chosen = arm or named
+            if chosen is None:
+                raise document.refuse(
+                    "a file that does not say which arm it measured",
+                    "--method and --k, or members method and k (vllm bench serve: --metadata method=eagle3 k=3)",
+                )
+            if named is not None and named != chosen:
+                raise document.refuse(
+                    f"says that {named} ran", f"that arm, not {chosen}, as --method and --k"
+                )
+            return read(document, chosen)
     for other in others():
         if other.known_by == "members" and document.has(*other.pattern.split(" | ")):
             return [document.disown(f"a result of {other.tool}, which is not read", other.instead)]

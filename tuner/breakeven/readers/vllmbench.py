@@ -33,7 +33,7 @@ from breakeven.reasons import Reason
 
 _HARMLESS = re.compile(
     # Labels for people, figures that follow from those that are read, and figures without a use in any law.
-    r"label|tag|dataset_name|num_warmups|max_concurrent_requests|rtfx"
+    r"label|tag|speculative_config(\..*)?|dataset_name|num_warmups|max_concurrent_requests|rtfx"
     r"|(ramp_up|sharegpt|random)_.*|(std|p\d+(\.\d+)?|median|max)_\w+|spec_decode_\w+|request_goodput(:.*)?"
     r"|num_conversations|turns_per_conversation|inter_turn_delay_ms|max_model_len|(conversations|avg_turns)_\w+"
     r"|(input|total|total_token|output)_throughput(_\w+)?|total_\w+|max_output_tokens_per_s"

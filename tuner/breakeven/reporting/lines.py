@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,8 @@ class BestArmMap:
             (len(arms), len(alpha), len(rps)): above 0 if the arm is the fastest. 1/latency is a line in the load, so
             that borders between grid points are found where they are.
         measured_alpha: where the profile was measured, if it says so.
+        leads_as_measured: loads of each arm whose acceptance cannot be converted at which it is the fastest as measured, shape of
+            `rps`; it has no place on the map but the measured line.
     """
 
     arms: tuple[Arm, ...]
@@ -106,6 +108,7 @@ class BestArmMap:
     alpha: Array
     lead: Array
     measured_alpha: float | None
+    leads_as_measured: Mapping[Arm, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def drawable(profile: Profile) -> list[ArmFit]:
@@ -205,7 +208,30 @@ def best_arm_map(
         [[_pace(profile, fit, conditions(fit.arm), float(one), rps) for one in alpha] for fit in fits]
     )
     best_other = np.array([np.max(np.delete(pace, number, axis=0), axis=0) for number in range(len(fits))])
-    return BestArmMap(tuple(fit.arm for fit in fits), rps, alpha, pace - best_other, _measured_alpha(fits))
+    fixed = [fit.arm for fit, own in zip(fits, pace, strict=True) if not np.isfinite(own).any()]
+    leads = dict(_leads_as_measured(profile, fits, conditions, rps)) if fixed else {}
+    return BestArmMap(
+        tuple(fit.arm for fit in fits),
+        rps,
+        alpha,
+        # Of an arm without any figure the difference to another without one has no value.
+        np.where(np.isfinite(pace), pace - best_other, -np.inf),
+        _measured_alpha(fits),
+        {arm: leads[arm] for arm in fixed if arm in leads},
+    )
+
+
+def _leads_as_measured(
+    profile: Profile, fits: Sequence[ArmFit], conditions: ConditionsOf, rps: Array
+) -> Iterator[tuple[Arm, npt.NDArray[np.bool_]]]:
+    """Where each arm is the fastest at the acceptance of the conditions."""
+    found: dict[Arm, Array] = {}
+    for fit in fits:
+        with contextlib.suppress(BreakevenError):
+            found[fit.arm] = profile.curve(fit.arm, conditions(fit.arm)).latencies_at_rps(rps)
+    lowest = np.nanmin(np.array([*found.values(), np.full(len(rps), np.inf)]), axis=0)
+    for arm, latency_s in found.items():
+        yield arm, latency_s <= lowest
 
 
 def _pace(profile: Profile, fit: ArmFit, conditions: Conditions, alpha: float, rps: Array) -> Array:

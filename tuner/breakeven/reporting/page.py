@@ -6,7 +6,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from breakeven.reporting.theme import DARK, LIGHT, Theme, drawing
@@ -19,11 +19,15 @@ Draw = Callable[[Theme], "Figure"]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One figure: how to draw it on either paper, and the sentence under it; the first ones stand above the warnings."""
+    """One figure: how to draw it on either paper, and the sentence under it; the first ones stand above the warnings.
+
+    `narrows`: it is drawn for a phone, too.
+    """
 
     draw: Draw
     caption: str
     first: bool = False
+    narrows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,15 @@ class ReportPage:
 
 
 def render_page(page: ReportPage) -> str:
-    """Render a page; all text is escaped, pictures are inline SVG in a light and a dark version."""
+    """Render a page; all text is escaped, pictures are inline SVG in a light and a dark version, for wide screens and phones."""
     import jinja2  # noqa: PLC0415 - only pages need it
+
+    def drawn(picture: Picture) -> dict[str, dict[str, str]]:
+        widths = {"wide": False, "narrow": True} if picture.narrows else {"every-width": False}
+        return {
+            width: {theme.name: _svg(picture.draw, replace(theme, narrow=narrow)) for theme in (LIGHT, DARK)}
+            for width, narrow in widths.items()
+        }
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("breakeven.reporting"),
@@ -72,7 +83,7 @@ def render_page(page: ReportPage) -> str:
             {
                 "first": picture.first,
                 "caption": picture.caption,
-                "svg": {theme.name: _svg(picture.draw, theme) for theme in (LIGHT, DARK)},
+                "svg": drawn(picture),
             }
             for picture in page.pictures
         ],

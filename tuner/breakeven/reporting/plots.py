@@ -70,11 +70,12 @@ def speedup_against_load(
     axes.axhline(1.0, color=theme.ink, linewidth=1.0)
     speculative = [curve for curve in curves if curve.arm.k > 0]
     band = _band_strength(speculative)
-    for curve in speculative:
+    for number, curve in enumerate(speculative):
         _band(axes, curve, strokes, (curve.speedup_lower, curve.speedup_upper), band)
         _line(axes, curve, strokes, curve.speedup)
         _points(axes, curve, strokes, theme, curve.measured_speedup)
-        _break_even(axes, curve, strokes, theme, whole=len(speculative) <= MOST_NAMES)
+        beside = 5 if number % 2 == 0 else -14
+        _break_even(axes, curve, strokes, theme, beside_pt=beside if len(speculative) <= MOST_NAMES else None)
     lines = highest(array for c in speculative for array in (c.speedup, c.measured_speedup))
     bands = highest(c.speedup_upper for c in speculative)
     # A band that opens towards saturation does not press the lines flat.
@@ -167,7 +168,19 @@ def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], th
             weight="bold",
         )
     axes.grid(visible=False)
+    nowhere = [
+        arm.name
+        for arm, lead in zip(best.arms, best.lead, strict=True)
+        if (lead > 0).mean() < _SMALLEST_NAMED and not best.leads_as_measured.get(arm, np.zeros(1)).any()
+    ]
+    if nowhere:
+        axes.text(
+            1.0, 1.015, f"nowhere the fastest: {', '.join(nowhere)}", transform=axes.transAxes, ha="right", va="bottom",
+            fontsize=8, color=theme.faint,
+        )  # fmt: skip
     if best.measured_alpha is not None:
+        for arm, leads in best.leads_as_measured.items():
+            _strip(axes, best, leads, strokes[arm].colour, arm.name)
         axes.axhline(best.measured_alpha, color=theme.ink, linewidth=1.0, linestyle=(0, (4, 3)))
         axes.annotate(
             f"measured\n{best.measured_alpha:.2f}",
@@ -181,6 +194,19 @@ def best_arm_map(axes: Axes, best: BestArmMap, strokes: Mapping[Arm, Stroke], th
     axes.set_xlabel(_LOAD)
     axes.set_ylabel("acceptance of one draft token (alpha)")
     axes.set_title("Best arm by load and acceptance")
+
+
+def _strip(axes: Axes, best: BestArmMap, leads: NDArray[np.bool_], colour: str, name: str) -> None:
+    """Mark the loads at which an arm leads on the measured line, with its name above the middle of the widest."""
+    if not leads.any():
+        return
+    alpha = best.measured_alpha or 0.0
+    axes.plot(best.rps, np.where(leads, alpha, np.nan), color=colour, linewidth=5, solid_capstyle="butt")
+    axes.annotate(
+        name,
+        (float(best.rps[int(np.median(np.flatnonzero(leads)))]), alpha),
+        xytext=(0, 5), textcoords="offset points", ha="center", va="bottom", fontsize=9, weight="bold", color=colour,
+    )  # fmt: skip
 
 
 def _off_the_line(best: BestArmMap, fastest: NDArray[np.bool_], row: int) -> int:
@@ -224,11 +250,11 @@ def measured_against_predicted(
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("mean requests in flight")
     axes.set_ylabel("predicted over measured latency, %")
-    axes.set_title("How well the law fits")
-    # Above the frame, where no point can lie under it.
-    axes.legend(
-        ncols=min(len(arms), 5), fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2
-    )
+    columns = min(len(arms), 2 if theme.narrow else 5)
+    # Above the frame, where no point can lie under it, and on a phone below the title.
+    pad = NAMES_PT * -(-len(arms) // columns) if theme.narrow else None
+    axes.set_title("How well the law fits", pad=pad)
+    axes.legend(ncols=columns, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
 
 
 def _load_axis(axes: Axes) -> None:
@@ -273,17 +299,17 @@ def _points(
 
 
 def _break_even(
-    axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], theme: Theme, *, whole: bool
+    axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], theme: Theme, *, beside_pt: int | None
 ) -> None:
-    """Mark the load at which an arm's speedup is 1; `whole`: with its figure and its interval.
+    """Mark the load at which an arm's speedup is 1, with its interval and, so many points above the line, its figure.
 
-    An open end of the interval goes to the line's end (or 0). Intervals of many arms would lie on top of each other.
+    With None it is the mark alone. Figures of neighbours stand on both sides of the line, because two of them are often near. An open end of the interval goes to the line's end (or 0). Intervals of many arms would lie on top of each other.
     """
     if curve.break_even_rps is None:
         return
     colour = strokes[curve.arm].colour
     axes.plot([curve.break_even_rps], [1.0], marker="|", markersize=16, markeredgewidth=2.2, color=colour)
-    if not whole:
+    if beside_pt is None:
         return
     low, high = curve.break_even_ci_rps
     ends = (0.0 if low is None else low, float(curve.rps[-1]) if high is None else high)
@@ -291,7 +317,7 @@ def _break_even(
     axes.annotate(
         f"{figure(curve.break_even_rps)}",
         (curve.break_even_rps, 1.0),
-        xytext=(4, 5),
+        xytext=(4, beside_pt),
         textcoords="offset points",
         fontsize=9,
         weight="bold",

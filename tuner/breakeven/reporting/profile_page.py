@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from breakeven import __version__
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.phrases import figure, through
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.prompt_lengths import PromptPart, by_prompt, prompts_text
-from breakeven.profile import Bounds, Conditions, LoadPoint, Profile
+from breakeven.profile import Bounds, Comparison, Conditions, LoadPoint, Profile
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured, compared_text
 from breakeven.reporting import lines as computed
 from breakeven.reporting import plots
@@ -23,7 +23,14 @@ from breakeven.reporting.theme import Theme
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WIDE = (9.6, 4.6)
+_WIDE, _NARROW = (9.6, 4.6), (4.4, 3.9)
+
+
+class Recommended(NamedTuple):
+    """An arm that an operator recommends, and the load (1/s per replica) at which it does; None if that is not known."""
+
+    arm: Arm
+    rps: float | None = None
 
 
 def render_report(
@@ -32,24 +39,24 @@ def render_report(
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
     note: str = "",
-    prompts: Sequence[PromptPart] = (),
+    answer: str = "",
 ) -> str:
     """One self-contained HTML page of a profile with at least one law.
 
-    The load range is shaded: loads per replica that the fleet sees. The conditions hold for everything but the fit. A note of the
-    asker stands below the verdict, which also names the speedup at each of `prompts`.
+    The load range is shaded: loads per replica that the fleet sees. The conditions hold for everything but the fit. `answer` stands at
+    the top, else the `verdict`; a note of the asker stands below it.
     """
     kinds = computed.kinds_over_load(computed.arm_curves(profile, conditions))
     told = {"kinds": f" {computed.which_kind(kinds, load_range_rps)}" if kinds else ""}
     pictures = [
-        Picture(draw, _CAPTIONS[name] + told.get(name, ""), first=name != "fit")
+        Picture(draw, _CAPTIONS[name] + told.get(name, ""), first=name != "fit", narrows=True)
         for name, draw in drawings(profile, load_range_rps, conditions).items()
     ]
     return render_page(
         ReportPage(
             title=title,
             facts=[*_facts(profile, title), *_asked(profile, conditions)],
-            verdict=verdict(profile, load_range_rps, conditions, prompts),
+            verdict=answer or verdict(profile, load_range_rps, conditions),
             note=note,
             pictures=pictures,
             warnings=profile.warnings,
@@ -100,7 +107,8 @@ _CAPTIONS = {
     "kinds": "Speed of a request in percent of the fastest arm's at the same load, with no speculation, with the fixed length that "
     "loses least, with a schedule and with adaptive verification. A line ends where its arm saturates.",
     "map": "Which measured arm has the lowest predicted latency, if one draft token were accepted with the probability on "
-    "the left at every position. Nothing is said about arms that were not measured.",
+    "the left at every position. An arm whose acceptance cannot be converted (a schedule) stands on the measured line alone, if "
+    "it is the fastest there. Arms that are nowhere the fastest are named above.",
     "fit": "By how much the law predicts more (+) or less (-) than was measured, for every point that was used. The shaded "
     "lane is 10 % either way.",
 }
@@ -121,7 +129,7 @@ def drawings(
         def draw(theme: Theme) -> Figure:
             from matplotlib.figure import Figure  # noqa: PLC0415 - only pictures need it
 
-            figure = Figure(figsize=_WIDE)
+            figure = Figure(figsize=_NARROW if theme.narrow else _WIDE)
             plot(figure.add_subplot(), drawn, theme.strokes(arms), theme, *more)
             return figure
 
@@ -146,33 +154,51 @@ def verdict(
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
     prompts: Sequence[PromptPart] = (),
+    about: Recommended | None = None,
 ) -> str:
-    """One sentence with bounds, and one of prompts if any are asked for: does the best arm pay, at which load, until when, and how its speedup is known."""
+    """One sentence with bounds, and one of prompts if any are asked for: does the recommended arm, else the best one, pay, at which load, until when, and how its speedup is known."""
     fits = computed.drawable(profile)
     plain = next((fit for fit in fits if fit.k == 0), None)
     if plain is None or len(fits) == 1:
         return "Nothing to compare: a profile needs one arm without speculation and one with it."
     saturation_rps = plain.saturation_rps or 0.0
-    rps = sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps
-    where = f"at {figure(rps, 2)} rps per replica" + ("" if load_range_rps else " (a fifth of saturation)")
+    known_rps = about.rps if about is not None else None
+    rps = known_rps or (sum(load_range_rps) / 2 if load_range_rps else 0.2 * saturation_rps)
+    said = known_rps or load_range_rps
+    where = f"at {figure(rps, 2)} rps per replica" + ("" if said else " (a fifth of saturation)")
     if lengths := compared_text(profile.arms, conditions(NO_SPECULATION)):
         where += f" and {lengths}"
     arms = [fit.arm for fit in fits]
     found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps=rps), conditions, derived=True))
-    compared = [(one.arm, one.against_none) for one in found.arms if one.against_none]
-    arm, best = max(compared, key=lambda pair: pair[1].speedup or 0.0, default=(NO_SPECULATION, None))
+    compared = {one.arm: one.against_none for one in found.arms if one.against_none}
+    fastest = max(compared, key=lambda arm: compared[arm].speedup or 0.0, default=NO_SPECULATION)
+    arm = about.arm if about is not None and about.arm in compared else fastest
+    best = compared.get(arm)
     if best is None or best.speedup is None:
         return f"These points do not show whether speculation pays {where}."
-    bounds = f"({through(best.speedup, *best.speedup_ci, places=2)})" if best.speedup_ci is not None else ""
     until = f", {best.how_known}" + (f"; it {best.break_even}" if best.break_even else "")
+    if about is not None and about.arm.k and fastest != arm:
+        until += f"; {fastest} would be faster by this profile, {compared[fastest].speedup or 0.0:.2f}x"
     said = prompts_text(by_prompt(found.of(arm), found.none, prompts))
     until += f". By prompt: {said}" if said else ""
-    known = Estimate.of(best.speedup, best.speedup_ci)
+    return _judged(arm, best, about, where, until)
+
+
+def _judged(arm: Arm, best: Comparison, about: Recommended | None, where: str, until: str) -> str:
+    """The sentence about the arm that was chosen."""
+    speedup, ends = best.speedup or 0.0, best.speedup_ci
+    bounds = f"({through(speedup, *ends, places=2)})" if ends is not None else ""
+    if about is not None and not about.arm.k:
+        return f"No speculation is recommended {where}; {arm}, the fastest other arm, reaches {speedup:.2f}x {bounds}{until}."
+    known = Estimate.of(speedup, ends)
     if known.above(1.0):
-        return f"{arm} is {best.speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
+        return f"{arm} is {speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
+    whose = "best" if about is None else "recommended"
+    if best.saturated and speedup == 0.0:
+        return f"Speculation slows requests: the {whose} arm, {arm}, is saturated {where}{until}."
     if known.below(1.0):
-        return f"Speculation slows requests: the best arm, {arm}, reaches {best.speedup:.2f}x {bounds} {where}{until}."
-    return f"Too close to decide: {arm} is {best.speedup:.2f}x {bounds} {where}{until}."
+        return f"Speculation slows requests: the {whose} arm, {arm}, reaches {speedup:.2f}x {bounds} {where}{until}."
+    return f"Too close to decide: {arm} is {speedup:.2f}x {bounds} {where}{until}."
 
 
 def _tables(profile: Profile) -> list[Table]:
@@ -218,7 +244,7 @@ def _tables(profile: Profile) -> list[Table]:
 def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> str:
     if value is None or bounds is None:
         return "-" if value is None else figure(scale * value)
-    lower, upper = ("open" if bound is None else figure(scale * bound) for bound in bounds)
+    lower, upper = ("-" if bound is None else figure(scale * bound) for bound in bounds)
     return f"{figure(scale * value)} [{lower}, {upper}]"
 
 

@@ -50,6 +50,8 @@ class Theme:
     grid: str
     shade: str
     palette: tuple[str, ...]
+    narrow: bool = False
+    """Whether the picture is for a phone, on which a wide one would have letters of 5 pixels."""
 
     def strokes(self, arms: Sequence[Arm]) -> dict[Arm, Stroke]:
         """Strokes by arm: no speculation is ink and solid, the others take colour, dash and marker in turn.

@@ -1,0 +1,49 @@
+"""The report in a real Chromium: no violation that axe-core knows, and on a phone every letter can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from breakeven.cli.profile_options import read_profile
+from breakeven.reporting.profile_page import render_report
+from golden.test_board_in_a_browser import CHROMIUM, DRIVER, PHONE, WIDE, axe, browser, show
+
+__all__ = ["axe", "browser"]  # fixtures
+POINTS = Path(__file__).parents[2] / "examples" / "points.csv"
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER),
+    reason="no Chromium with its driver: apt-get install chromium chromium-driver",
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    page = tmp_path_factory.mktemp("report") / "chat.html"
+    page.write_text(render_report(read_profile(POINTS, 0.9), "Chat", (2.0, 8.0)), encoding="utf-8")
+    return page.as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_axe_finds_no_violation_in_the_report(browser, report, axe, size, scheme):
+    show(browser, report, size, scheme)
+    browser.execute_script(axe)
+    result = browser.execute_async_script("axe.run().then(arguments[0])")
+    assert len(result["passes"]) >= 10
+    assert [(one["id"], one["nodes"][0]["html"][:120]) for one in result["violations"]] == []
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_report_fits_and_its_letters_are_as_large_as_they_were_drawn(browser, report, size):
+    show(browser, report, size)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    scales = browser.execute_script(
+        "return [...document.querySelectorAll('figure svg')].map((one) => one.getBoundingClientRect())"
+        ".map((box, i) => box.width / document.querySelectorAll('figure svg')[i].viewBox.baseVal.width)"
+    )
+    seen = [scale for scale in scales if scale]
+    assert len(seen) == 4, "of each picture one is shown"
+    assert min(seen) > 1.0, seen
