@@ -140,7 +140,7 @@ def row_of(published: Publication, name: NamespacedName, now: datetime) -> Servi
     word = pays.partition(" ")[0]
     return ServiceRow(
         name=name,
-        target=str(shown.get("target") or view.target),
+        target=view.target,
         mode=str(shown.get("mode") or view.mode),
         arm=str(shown.get("arm") or "-"),
         recommended=str(shown.get("recommended") or "-"),

@@ -230,7 +230,11 @@ class ArmFinding:
     def break_even(self, *, named: bool) -> str | None:
         """`8.7 [8.1,9.4] rps`, or the verdict if there is no such load; `named`: with the arm."""
         comparison = self.comparison
-        return None if comparison is None else break_even(comparison, bounded=True, named=named)
+        return (
+            None
+            if comparison is None
+            else break_even(comparison, bounded=True, of=self.fit.arm if named else None)
+        )
 
     def readable(self) -> ProfileArm:
         """The arm as the SpeculationProfile shows it."""

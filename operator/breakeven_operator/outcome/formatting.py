@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven.phrases import NOT_KNOWN, are_known, column, fixed, ratio_column, ratio_text, spoken
 from breakeven.profile import Comparison
@@ -31,15 +32,15 @@ def speedup(comparison: Comparison | None, measured: Estimate | None) -> str:
     return shown if shown in {"-", NOT_KNOWN} else f"{shown} {comparison.how_known}"
 
 
-def break_even(comparison: Comparison | None, *, bounded: bool = False, named: bool = False) -> str:
+def break_even(comparison: Comparison | None, *, bounded: bool = False, of: Arm | None = None) -> str:
     """The column BREAK-EVEN: a load, with bounds such as `8.7 [8.1,9.4] rps` if they are asked for, or why there is none.
 
-    `named`: with the arm, where a reader would take the load for the break-even of another one.
+    `of`: the arm, where a reader would take the load for the break-even of another one.
     """
     if comparison is None:
         return "-"
     shown = _break_even(comparison, bounded=bounded)
-    return f"{shown} ({comparison.arm.name})" if named and shown != "-" else shown
+    return f"{shown} ({of.name})" if of is not None and shown != "-" else shown
 
 
 def _break_even(comparison: Comparison, *, bounded: bool) -> str:

@@ -349,9 +349,10 @@ def _running_arm(cycle: CycleFacts, current: Current | None) -> str:
 
 def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
     """The columns of a service, whose arm is the current one."""
-    verdict, running = cycle.verdict, cycle.running
-    comparison = verdict.against_none
-    compared = comparison or _calibrated(cycle)
+    verdict, comparison = cycle.verdict, cycle.verdict.against_none
+    running = cycle.running.arm if cycle.running is not None else None
+    subject = verdict.decision.subject if verdict.decision is not None else None
+    other = subject if comparison is not None and subject != running else None
     figures = cycle.live.figures if cycle.live is not None else None
     reason = str(verdict.reason)
     # A reader of this column alone must see that nothing is measured.
@@ -368,9 +369,7 @@ def columns_of(cycle: CycleFacts, current: Current | None) -> ServiceDisplay:
         arm=_running_arm(cycle, current),
         pays={True: "Yes", False: "No", None: "?"}[pays_now(verdict)] + marked,
         speedup=speedup(comparison, overruling(verdict)),
-        break_even=break_even(
-            compared, named=compared is not None and running is not None and compared.arm != running.arm
-        ),
+        break_even=break_even(comparison or _calibrated(cycle), of=other),
         load=column(figures.rps, "rps") if figures is not None else "-",
         recommended=verdict.arm.name
         if verdict.arm is not None and cycle.calibrated.entry is not None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.arm import Arm
 from breakeven.phrases import column, ratio_column
 from breakeven_operator.outcome.action_plan import Worth, worth_writing
 from breakeven_operator.outcome.formatting import break_even, speedup
@@ -246,8 +247,7 @@ def test_a_break_even_beyond_the_measured_loads_is_said_to_be():
     assert break_even(beyond) == "beyond measured"
     assert break_even(SimpleNamespace(**{**vars(beyond), "break_even_rps": 8.912})) == "8.91 rps"
     assert break_even(None) == speedup(None, None) == "-"
-    other = SimpleNamespace(**vars(beyond), arm=SimpleNamespace(name="eagle/3"))
-    assert break_even(other, named=True) == "beyond measured (eagle/3)"
+    assert break_even(beyond, of=Arm("eagle3", 3, "eagle")) == "beyond measured (eagle/3)"
 
 
 @given(st.floats(min_value=1e-3, max_value=1e7))

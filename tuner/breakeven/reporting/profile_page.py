@@ -179,8 +179,8 @@ def verdict(
     until = f", {best.how_known}" + (f"; it {best.break_even}" if best.break_even else "")
     if about is not None and about.arm.k and fastest != arm:
         until += f"; {fastest} would be faster by this profile, {compared[fastest].speedup or 0.0:.2f}x"
-    said = prompts_text(by_prompt(found.of(arm), found.none, prompts))
-    until += f". By prompt: {said}" if said else ""
+    lengths = prompts_text(by_prompt(found.of(arm), found.none, prompts))
+    until += f". By prompt: {lengths}" if lengths else ""
     return _judged(arm, best, about, where, until)
 
 
