@@ -246,14 +246,17 @@ def _beside_decodes(
     distance of both as a doubt, by how probable the other one is.
     """
     (solved, scatter), at = found, ENGINE.index("beside_s")
-    figures, units = solved.figures.copy(), 1.0
-    figures[at] = units
+    start, units = solved.figures.copy(), 1.0
+    start[at] = units
+    begin: FloatArray | _Solved = start
     for _ in range(_LOG_ROUNDS):
         # ln(units) has the prior; around these units it is that of the figure itself.
         bending = bending._replace(beside=(units * (1.0 - math.log(units)), units * _BESIDE))
         other = _Prior.of(layout, sweeps, bending).departing(layout, scatter.departed)
-        beside = _solve(layout, other, sweeps, figures, scatter, _ROUGHLY)
-        figures, units = beside.figures, max(float(beside.figures[at]), _LEAST_BESIDE)
+        begin = beside = _solve(layout, other, sweeps, begin, scatter, _ROUGHLY)
+        before, units = units, max(float(beside.figures[at]), _LEAST_BESIDE)
+        if abs(units / before - 1.0) < _SCATTER_SETTLED:
+            break
     gained = _evidence(other, beside) - _evidence(prior, solved)
     if gained > _SHOWN and beside.figures[at] > 0:
         scatter = _likeliest(layout, other, sweeps, beside, bending)
