@@ -320,7 +320,7 @@ def patch_target(cluster, namespace, patch, kind="merge"):
 
 @pytest.mark.always
 @pytest.mark.claim(
-    "docs/opt-in.md", "The annotation is the only thing that the operator writes of a Deployment"
+    "docs/opt-in.md", "The annotation is the only thing that the operator writes of a pod template"
 )
 def test_the_operator_may_write_its_annotation(cluster, target):
     done = patch_target(cluster, target, ANNOTATE)
