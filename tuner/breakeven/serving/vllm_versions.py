@@ -279,6 +279,10 @@ class Limit:
     context: str = ""
     starts: bool = False
 
+    def concerns(self, version: VllmVersion | None) -> bool:
+        """Whether a version has it; an unknown one is taken for the newest, so that an arm that it may take is tried."""
+        return self.versions.last is None if version is None else self.versions.holds(version)
+
     def line(self, words: Sequence[str], config: Mapping[str, Any] | None) -> str | None:
         """The line if the settings are these; None if not."""
         given, flag = config or {}, self._flag(words)
@@ -342,8 +346,7 @@ def hindrances(
     found = [
         line
         for limit in limits()
-        if (version is None or limit.versions.holds(version))
-        and (line := limit.line(words, config)) is not None
+        if limit.concerns(version) and (line := limit.line(words, config)) is not None
     ]
     if "vllm.entrypoints.api_server" in words:
         found.append(said("demonstration"))
@@ -359,8 +362,7 @@ def arm_hindrances(words: Sequence[str], config: Mapping[str, Any], version: Vll
         for limit in limits()
         if limit.key
         and not limit.starts
-        # An arm that a newer engine may take is tried: the engine itself refuses it.
-        and (limit.versions.last is None if version is None else limit.versions.holds(version))
+        and limit.concerns(version)
         and (line := limit.line(words, config)) is not None
     ]
 
