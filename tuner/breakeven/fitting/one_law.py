@@ -567,11 +567,14 @@ def _sweep(
     # Clients in step ask together, and the law knows no budget of tokens by which an engine reads so many prompts. Clients of
     # an arm that drafts differ in their steps.
     queued = (inflight > 1.5) & (squares > 0) & (in_step and one.arm.k == 0)
+    # In an open loop some wait for a place, which the law's first tokens do not.
+    closed = np.array([point.closed for point in points])
+    crowded = ~closed & (inflight + 3.0 * np.sqrt(inflight) > limit)
     return _Sweep(
         one.arm,
         ArmLoads(
             demand,
-            np.array([point.closed for point in points]),
+            closed,
             np.array([row.carried_rps for row in one.rows]),
             inflight,
             Verifying.of(
@@ -584,7 +587,7 @@ def _sweep(
         ),
         running * [row.latency_s for row in one.rows],
         np.where(
-            queued | (running < 1.0) | (inflight > 0.5 * limit),
+            queued | (running < 1.0) | crowded,
             math.nan,
             [point.ttft_mean_s or math.nan for point in points],
         ),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from breakeven.arm import ADAPTIVE, Arm
 from breakeven.fitting.profiles import fit_points
-from breakeven.points.point import COLUMNS, LoadMode, Origin, Point
+from breakeven.points.point import LoadMode, Origin, Point
 from breakeven.profile import Profile
 from breakeven.tiers import Schedule
 from breakeven_sim.engine.core import Engine
@@ -141,8 +141,6 @@ def _point(
     decoding = tokens > 1
     tpot = (latency - ttft)[decoding] / (tokens - 1)[decoding]
     decoded = float((tokens - 1).sum())
-    # An engine that follows a line has no limit.
-    limit = arms.config(arm).max_num_seqs
     return Point(
         method=arm.method,
         k=arm.k,
@@ -160,7 +158,6 @@ def _point(
         drafts=float(drafts) if arm.k else None,
         requests=float(len(counted)),
         preemptions=float(engine.preemptions),
-        max_num_seqs=float(limit) if COLUMNS["max_num_seqs"].holds(limit) else None,
         **load,
         **_quantiles("p{}_latency_s", latency),
         **_quantiles("ttft_p{}_s", ttft),
