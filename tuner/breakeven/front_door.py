@@ -201,5 +201,5 @@ def _columns(name: str, value: Any) -> dict[str, Any]:
     stem, ci, unit = name.partition("_ci")
     if not ci:
         return {name: value}
-    low, high = value or (None, None)
-    return {f"{stem}_lower{unit}": low, f"{stem}_upper{unit}": high}
+    known = Estimate.of(None, value)
+    return {f"{stem}_lower{unit}": known.lower, f"{stem}_upper{unit}": known.upper}

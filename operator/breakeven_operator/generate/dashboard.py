@@ -39,7 +39,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _CHOSEN = 'specsvc_namespace="$namespace",specsvc="$service"'
-# Pods of the target by their names: of a Deployment, a StatefulSet, a LeaderWorkerSet and an InferenceService.
+# Pods of the target by their names: every kind of target puts up to three parts behind its own name.
 _PODS = 'namespace="$namespace",pod=~"$target(-predictor)?(-[a-z0-9]{1,10})?-[a-z0-9]{1,5}"'
 _WHOLE = 24
 _UID = "breakeven"
