@@ -10,7 +10,7 @@ from breakeven.errors import BreakevenError
 from breakeven.phrases import column, ratio_column
 from breakeven.planning.what_it_takes import would_pay
 from breakeven.profile import Conditions, Profile
-from breakeven.reporting.lines import ArmCurve
+from breakeven.reporting.lines import ArmCurve, kinds_over_load, which_kind
 from breakeven_operator.board.board_rows import ServiceRow, row_of, view_of
 from breakeven_operator.board.curve_drawing import (
     CurvePicture,
@@ -57,6 +57,7 @@ class RunProgress:
 class CurvePage:
     """The pictures of a profile; the name is empty for laws of a past.
 
+    `which` says what no speculation, fixed, schedule and adaptive lose at light load and gain at heavy load; empty without the last.
     `strip` is the load of the last hours; None if fewer than two windows were seen.
     """
 
@@ -64,6 +65,7 @@ class CurvePage:
     speedup: CurvePicture
     latency: CurvePicture
     strip: LoadStrip | None
+    which: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,13 @@ def _curves(
 ) -> CurvePage:
     decision = service.status.decision
     end_rps = end_of_axis(curves, trail, decision)
+    kinds = kinds_over_load(curves)
     return CurvePage(
         profile,
         speedup_picture(curves, end_rps, decision),
         latency_picture(curves, end_rps, decision),
         load_strip(trail, end_rps, decision),
+        which_kind(kinds) if kinds else "",
     )
 
 
