@@ -34,7 +34,7 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 	@touch $@
 
 # The packages are unpacked by one core; the cluster's programs need no package and are compiled beside.
-demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 13 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift, liar or stacks)
+demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 16 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift, liar or stacks)
 	@$(MAKE) --jobs=2 env programs
 	@$(BIN)/python -m demo $(if $(STORY),--story "$(STORY)") $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
 

@@ -12,7 +12,7 @@ from breakeven.estimate import Estimate
 from breakeven.phrases import column, ratio_column, spoken
 from breakeven.planning.what_it_takes import would_pay
 from breakeven.profile import Conditions, Profile
-from breakeven.reporting.lines import ArmCurve
+from breakeven.reporting.lines import ArmCurve, kinds_over_load, which_kind
 from breakeven_operator.board.board_rows import AxisPlace, ServiceRow, facts_of, ratio_span, row_of, view_of
 from breakeven_operator.board.curve_drawing import (
     CurvePicture,
@@ -106,7 +106,7 @@ class ServicePage:
     Attributes:
         why, changes, words, worth: sentences of `kubectl breakeven explain`.
         profile: name of the profile in force; empty for laws of a past.
-        curve, what_if: None without laws. load: None without loads that were seen.
+        curve, what_if: None without laws. which: kinds of arms at light and at heavy load; empty without adaptive verification. load: None without loads that were seen.
         roll, run: None if none is under way.
         patch: what `kubectl breakeven export` prints; empty if nothing is recommended.
         commands: lines for a terminal, each with what it does.
@@ -123,6 +123,7 @@ class ServicePage:
     worth: Sequence[str] = ()
     profile: str = ""
     curve: CurvePicture | None = None
+    which: str = ""
     load: LoadPicture | None = None
     roll: RollUnderWay | None = None
     run: RunProgress | None = None
@@ -170,6 +171,7 @@ def service_page(
         worth=tuple(worths(view)) if _has_worth(service) else (),
         profile=laws[0] if laws is not None else "",
         curve=speedup_picture(curves, status) if curves else None,
+        which=which_kind(kinds) if (kinds := kinds_over_load(curves)) else "",
         load=load_picture(trail, status, styles),
         roll=_under_way(service, styles),
         run=_progress(service) if measuring(view) else None,
@@ -242,7 +244,7 @@ def commands(view: ServiceView, now: datetime) -> Iterator[tuple[str, str]]:
             f"let the operator roll to {spoken(wanted)}, measure it, and take it back if it loses",
         )
     if view.policy.get("pinnedArm"):
-        yield f"{verb} pin {place} --none", "let the figures decide again"
+        yield f"{verb} unpin {place}", "let the figures decide again"
     elif running:
         yield f"{verb} pin {view.name} {running} -n {view.namespace}", f"stay with {spoken(running)}"
     if not measuring(view):

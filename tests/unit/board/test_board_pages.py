@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 import yaml
 
+from breakeven.arm import Arm
 from breakeven.reporting.lines import arm_curves
 from breakeven_operator.board.board_list import ListFilter, list_json, service_list
 from breakeven_operator.board.board_rows import view_of
@@ -192,7 +193,7 @@ def test_the_commands_fit_the_state_and_are_such_that_kubectl_breakeven_knows(fl
                 continue
             command = root.commands[words[0]]
             command.make_context(words[0], words[1:])
-            assert words[-2:] == ["-n", name.namespace] or words[-1] == "--retry" or "--none" in words
+            assert words[-2:] == ["-n", name.namespace] or words[-1] == "--retry"
 
     def verbs(name):
         lines = commands(view_of(fleet.services[name]), fleet.time)
@@ -320,6 +321,18 @@ def test_words_of_a_tenant_who_means_harm_are_words(settled):
         assert "\u202e" not in text
         assert "49" not in text.partition("7*7")[2][:10]
         assert "<script>alert(1)" in read.text
+
+
+def test_with_adaptive_verification_the_page_says_which_kind_is_fastest_at_light_and_heavy_load(settled):
+    curves = arm_curves(laws_of(settled, CHAT)[1])
+    adaptive = Arm("eagle3", 3, "eagle", scheduled=True, adaptive=True)
+    of_adaptive = replace(curves[-1], arm=adaptive, latency_s=0.9 * curves[-1].latency_s)
+    page = service_page(settled, CHAT, (), [*curves, of_adaptive], {}, settled.time)
+    text = StrictPage(service_html(page, front(settled))).text
+    assert re.search(
+        r"At light load \([^)]* rps\) eagle/adaptive is the fastest, eagle/3 takes 11 % longer", text
+    )
+    assert "At light load" not in service_text(settled)
 
 
 def test_a_service_without_a_profile_has_a_page_without_curves(fresh):

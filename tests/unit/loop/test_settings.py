@@ -109,7 +109,12 @@ def test_candidates_are_read_as_a_service_has_them():
         {"BREAKEVEN_WATCH_ANNOTATED": "true", "BREAKEVEN_DEFAULT_CANDIDATES": CANDIDATES}
     )
     assert settings.default_candidates is not None
-    assert [arm.name for arm in settings.default_candidates.arms()] == ["none", "head/2", "head/7"]
+    assert [arm.name for arm in settings.default_candidates.arms()] == [
+        "none",
+        "head/2",
+        "head/7",
+        "head/adaptive",
+    ]
 
 
 def test_the_installation_s_prometheus_may_have_other_labels():

@@ -36,8 +36,14 @@ def value(ranges: Any, longest: int = 5, **keys: Any) -> str:
 
 
 def test_a_schedule_may_run_only_once_it_was_measured_and_then_as_it_was():
-    assert [arm.name for arm in SPEC.arms()] == ["none", "eagle/3", "eagle/7"]
-    assert [arm.name for arm in SPEC.measurable_arms()] == ["none", "eagle/3", "eagle/7", "eagle/schedule"]
+    assert [arm.name for arm in SPEC.arms()] == ["none", "eagle/3", "eagle/7", "eagle/adaptive"]
+    assert [arm.name for arm in SPEC.measurable_arms()] == [
+        "none",
+        "eagle/3",
+        "eagle/7",
+        "eagle/adaptive",
+        "eagle/schedule",
+    ]
     assert MEASURED.arms() == (*SPEC.arms(), SCHEDULED)
     config = json.loads(MEASURED.speculative_config(SCHEDULED))
     assert config["num_speculative_tokens"] == 5
