@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from breakeven.arm import NO_SPECULATION, Arm, arm_drafting
 from breakeven.errors import InputError
+from breakeven.estimate import Estimate
 from breakeven.fitting import fit_points
 from breakeven.intake import file_text
 from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion
