@@ -261,7 +261,9 @@ def test_explain_tells_every_field_with_default_and_bounds(cluster):
         "e2eP95Milliseconds",
     ):
         assert f" {field}\t" in tree
-    assert "enum: Disabled, Recommend, NextRollout," in tree, [line for line in tree.splitlines() if "enum: D" in line]
+    assert "enum: Disabled, Recommend, NextRollout," in tree, [
+        line for line in tree.splitlines() if "enum: D" in line
+    ]
     text = " ".join(cluster.kubectl("explain", "specsvc.spec.updatePolicy.cooldownSeconds").stdout.split())
     assert "Least time between a roll and the next one to a speculative arm; a day where" in text
     assert "Default 3600 seconds. 0 to 604800 seconds." in text
