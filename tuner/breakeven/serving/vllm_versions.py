@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
-from breakeven.laws.latency import mean_kv_tokens
 from breakeven.methods import (
     ADAPTIVE_KEY,
     LOOKUP_METHODS,
@@ -225,7 +224,7 @@ def stale_table(profiled: int | None, prompt_tokens: float | None, output_tokens
     """What to set if live contexts are others than those of adaptive verification's table of costs; None if they are not, or not known."""
     if not profiled or not prompt_tokens or not output_tokens:
         return None
-    live = float(mean_kv_tokens(prompt_tokens, output_tokens, output_tokens**2))
+    live = prompt_tokens + 0.5 * output_tokens
     if 1.0 / _STALE < live / profiled < _STALE:
         return None
     return said("stale table", profiled=profiled, live=live, variable=PROFILED_CONTEXT)
