@@ -8,7 +8,7 @@ from datetime import datetime
 from breakeven.arm import Arm
 from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.learned_laws import slowdown
-from breakeven.planning.objective import Policy, Slo
+from breakeven.planning.objective import Follow, Policy, Slo
 from breakeven.planning.observed_load import Load
 from breakeven.profile import Bounds, Profile
 from breakeven.profile.credit import with_steps_times
@@ -56,7 +56,7 @@ def policy_of(
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,
         lookback_s=policy.lookback_seconds,
-        follow=policy.follow,
+        follow=Follow(policy.follow),
         roll_seconds=startup_s if startup_s is not None else _UNKNOWN_ROLL_S,
         roll_away_share=away_share,
         slo=Slo(

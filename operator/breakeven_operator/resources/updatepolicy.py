@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field
 
-from breakeven.planning.objective import Follow
 from breakeven_operator.resources.base import (
     ATOMIC,
     LIST_SET,
@@ -107,11 +106,12 @@ class UpdatePolicy(Model):
         "target to the best arm. Both need the opt-in lines in the target's manifest.",
         default=Mode.RECOMMEND,
     )
-    follow: Follow = row(
+    # By its words: the plugin reads a policy without numpy, which the library's `Follow` brings.
+    follow: Literal["Load", "Changes"] = row(
         "Load: the arm follows the load across its break-even. Changes: one roll for each profile, that is for a new model, image, "
         "drafter or GPU, or for a calibration after a drift, and otherwise an arm is only left. Either way it is left for a break-even that was passed by 5 "
         "percent or for an hour, a queue, a crash, failed requests, wrong answers and a missed objective.",
-        default=Follow.LOAD,
+        default="Load",
     )
     pinned_arm: ArmName | None = row(
         "Run this arm whatever the figures show: none, or <method name>/<draft length>, <method name>/schedule or <method name>/adaptive of a candidate. "
