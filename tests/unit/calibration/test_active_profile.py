@@ -254,7 +254,7 @@ def test_a_name_that_a_superseded_run_used_up_is_not_asked_for_again():
 
 
 def test_an_arm_that_was_tried_in_vain_is_named_and_not_tried_again():
-    found = state([entry(failed=(("eagle/3", "EngineOutOfMemory"),))])
+    found = state([entry(failed={"eagle/3": "EngineOutOfMemory"})])
     assert (found.reason, found.create) == ("ProfileInForce", None)
     assert "without eagle/3 (EngineOutOfMemory)" in found.message
 

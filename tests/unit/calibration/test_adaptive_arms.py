@@ -91,7 +91,7 @@ def test_an_engine_that_would_refuse_it_is_not_started_with_it(edit, words):
     ],
 )
 def test_suffixes_are_verified_adaptively_where_the_version_looks_them_up_on_the_gpu(image, phase):
-    world = world_with(method="suffix", adaptiveVerification="Measure", schedule="Never")
+    world = world_with(method="suffix", adaptiveVerification="Auto", schedule="Never")
     assert world.service is not None
     del world.service["spec"]["candidates"]["methods"][0]["model"]
     engine_of(world).update(image=image)

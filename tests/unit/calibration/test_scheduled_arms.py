@@ -274,7 +274,13 @@ def test_a_method_that_vllm_does_not_schedule_has_no_such_arm(method):
     world = World()
     assert world.service is not None
     world.service["spec"]["candidates"]["methods"] = [
-        {"name": "other", "method": method, "draftLengths": [4], "unknownMethod": "Allow"}
+        {
+            "name": "other",
+            "method": method,
+            "draftLengths": [4],
+            "unknownMethod": "Allow",
+            "adaptiveVerification": "Never",
+        }
     ]
     world.turn()
     assert first_starts(world) == ["none", "other/4"]
