@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -11,13 +12,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as TerminalTable
 
+from breakeven.phrases import spoken
 from breakeven.profile import Profile
 from breakeven.reporting.page import Picture, ReportPage, Table, render_page, render_png
+from breakeven_operator.cluster_reasons import ClusterReason
 from demo import installation
+from demo.director import StoryError
 from demo.performance import RESULTS, Casting, Scene, perform, what_to_try
 from demo.picture import draw
 from demo.record import Record
-from demo.story import Story, tell
+from demo.story import Phase, Story, tell
 from demo.summary import (
     ANSWER_HEAD,
     PHASE_HEAD,
@@ -36,6 +40,7 @@ from localcluster import LocalCluster
 # Many times what a quiet machine takes: what happens is not waited for any longer.
 _PHASE_TIMEOUT_S = 240.0
 _MEASURE_S = 10.0
+_AWAITED = str(ClusterReason.AWAITS_ROLLOUT)
 MIN_GAIN = 0.05
 _CAST = (
     Casting("chat", "A100", "RollingUpdate", replicas=2, product="NVIDIA-A100-SXM4-80GB"),
@@ -47,11 +52,12 @@ def play(costs: Path, console: Console, *, keep: bool) -> list[Check]:
     """Play it, and write what was seen; whether each promise was kept."""
     started = time.time()
     performance = perform(costs, console, _CAST, _installed, _acts, keep=keep)
-    stories, profiles = performance.told
+    stories, profiles, owners = performance.told
     checks = [
         first_row(performance.record.services["chat"]),
         *answer_checks(profiles),
         *judge(performance.record, stories, performance.writes, performance.failures),
+        *owners,
     ]
     _tell(console, performance.record, profiles, stories, checks)
     console.print(f"took {time.time() - started:.0f} s")
@@ -65,8 +71,8 @@ def _installed(cluster: LocalCluster) -> str:
     return "two Deployments and two SpeculativeServices applied"
 
 
-async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile]]:
-    """Calibration, then the three loads."""
+async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile], list[Check]]:
+    """Calibration, then the three loads, then a rollout of the owner's own; what came of that one."""
     director, view = scene.director, scene.view
     profiles = await scene.measured("on pods of their own, users already asking a little")
     stories = {name: tell(profile, MIN_GAIN) for name, profile in profiles.items()}
@@ -83,7 +89,53 @@ async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile]]:
             timeout_s=_PHASE_TIMEOUT_S,
             measure_s=_MEASURE_S,
         )
-    return stories, profiles
+    high = stories["chat"].phases[1]
+    # Where one arm is right at all loads nothing waits for the owner.
+    return stories, profiles, await _owners_rollout(scene, high) if stories["chat"].switches else []
+
+
+async def _owners_rollout(scene: Scene, phase: Phase) -> list[Check]:
+    """In mode NextRollout at a load of another arm: nothing restarts for that arm, and a restart by a person takes it."""
+    player, target = scene.players["chat"], "chat-vllm"
+    samples = player.record.samples
+    await asyncio.to_thread(installation.set_mode, scene.cluster, "chat", "NextRollout")
+    scene.view.step(
+        f"chat: mode NextRollout, and {phase.rps:.1f} rps per replica: the arm waits for its owner's next rollout"
+    )
+    player.traffic.set_rate(phase.rps * player.replicas)
+    began_s, before = time.time(), samples[-1].arm
+    try:
+        await scene.director.until(
+            "chat awaits a rollout", lambda: samples[-1].reason.startswith(_AWAITED), _PHASE_TIMEOUT_S
+        )
+        ran, asked_s = samples[-1].arm, time.time()
+        scene.view.step(f"a person restarts it: kubectl rollout restart deployment {target}")
+        await asyncio.to_thread(installation.restart, scene.cluster, target)
+        await scene.director.until(
+            "its owner's rollout takes the arm", lambda: samples[-1].arm in phase.acceptable, _PHASE_TIMEOUT_S
+        )
+    except StoryError as missed:
+        return [
+            Check(
+                "chat: a person's own rollout takes the arm",
+                ok=False,
+                detail=f"{missed}; {samples[-1].reason}",
+            )
+        ]
+    finally:
+        player.traffic.set_rate(0.0)
+    return [
+        Check(
+            "chat: nothing restarts in mode NextRollout",
+            ok=ran == before,
+            detail=f"{spoken(ran)} still ran, {_AWAITED} after {asked_s - began_s:.0f} s",
+        ),
+        Check(
+            "chat: a person's own rollout takes the arm",
+            ok=True,
+            detail=f"{spoken(samples[-1].arm)} ran {time.time() - asked_s:.0f} s after the restart",
+        ),
+    ]
 
 
 def _tell(

@@ -6,6 +6,7 @@ Every change is a line in `shortened`, with the value that production has, and e
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,17 @@ def measure_again(cluster: LocalCluster, service: str, attempt: int) -> None:
     """Ask the operator for another calibration, as a person would."""
     value = f"breakeven.dev/recalibrate=attempt-{attempt}"
     cluster.kubectl("annotate", "--overwrite", "--namespace", NAMESPACE, "specsvc", service, value)
+
+
+def set_mode(cluster: LocalCluster, service: str, mode: str) -> None:
+    """Change what the operator may do, as a person would."""
+    patch = json.dumps({"spec": {"updatePolicy": {"mode": mode}}})
+    cluster.kubectl("patch", "--namespace", NAMESPACE, "specsvc", service, "--type=merge", f"--patch={patch}")
+
+
+def restart(cluster: LocalCluster, deployment: str) -> None:
+    """Restart a Deployment as its owner would."""
+    cluster.kubectl("rollout", "restart", "--namespace", NAMESPACE, "deployment", deployment)
 
 
 def operator_log(cluster: LocalCluster) -> tuple[str, int]:
