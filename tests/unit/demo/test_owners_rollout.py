@@ -20,7 +20,7 @@ HIGH = Phase("high", 9.0, NO_SPECULATION, frozenset({"none"}), EAGLE, 1.0, 1.4)
 
 
 def sample(arm: str, reason: str) -> Sample:
-    return Sample(1.0, 9.0, 0.5, arm, "none", "No", "", reason, False, "")
+    return Sample(1.0, 9.0, 0.5, arm, "none", "No", "0.80 expected", reason, False, "")
 
 
 def acted(monkeypatch: pytest.MonkeyPatch, awaited: Sample, after: Sample) -> tuple[list[Any], list[str]]:
@@ -43,7 +43,7 @@ def acted(monkeypatch: pytest.MonkeyPatch, awaited: Sample, after: Sample) -> tu
         director=SimpleNamespace(until=until),
     )
     checks = asyncio.run(day._owners_rollout(scene, HIGH))
-    assert rates == [18.0, 0.0]
+    assert rates == [18.0]
     return checks, done
 
 

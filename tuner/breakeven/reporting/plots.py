@@ -74,7 +74,7 @@ def speedup_against_load(
         _band(axes, curve, strokes, (curve.speedup_lower, curve.speedup_upper), band)
         _line(axes, curve, strokes, curve.speedup)
         _points(axes, curve, strokes, theme, curve.measured_speedup)
-        beside = 5 if number % 2 == 0 else -14
+        beside = (5, -14, 17, -26, 29, -38)[number % 6]
         _break_even(axes, curve, strokes, theme, beside_pt=beside if len(speculative) <= MOST_NAMES else None)
     lines = highest(array for c in speculative for array in (c.speedup, c.measured_speedup))
     bands = highest(c.speedup_upper for c in speculative)
@@ -303,7 +303,7 @@ def _break_even(
 ) -> None:
     """Mark the load at which an arm's speedup is 1, with its interval and, so many points above the line, its figure.
 
-    With None it is the mark alone. Figures of neighbours stand on both sides of the line, because two of them are often near. An open end of the interval goes to the line's end (or 0). Intervals of many arms would lie on top of each other.
+    With None it is the mark alone. Figures of neighbours stand on both sides of the line, and the next ones beyond them, because they are often near. An open end of the interval goes to the line's end (or 0). Intervals of many arms would lie on top of each other.
     """
     if curve.break_even_rps is None:
         return
