@@ -28,7 +28,7 @@ from breakeven_operator.case import (
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import doubt_of, findings_of, rules_of, take_account
-from breakeven_operator.judging.gates import DueRoll, held, proposed, took_proposal
+from breakeven_operator.judging.gates import DueRoll, held, proposed, refuse_owners_arm, took_proposal
 from breakeven_operator.judging.judge import judge
 from breakeven_operator.judging.scaling import fleet_need
 from breakeven_operator.observing.fleet_query import workload_of
@@ -43,6 +43,7 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import HistoryResult, RolloutPhase
+from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.rolls.annotation_owner import note_writers
 from breakeven_operator.rolls.barred_arms import BARRING, barred, exceeded, still_barred
 from breakeven_operator.rolls.roll_evidence import RollEvidence, so_far
@@ -73,6 +74,10 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
     cannot_roll = refuse_rolls(
         case.spec, workload, observation.claims, takes_proposals=observation.takes_proposals
     )
+    proposes = service.spec.update_policy.mode is Mode.NEXT_ROLLOUT
+    before = service.status.memory if proposes else None
+    if cannot_roll is None and proposes:
+        cannot_roll = refuse_owners_arm(workload, before)
     verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
     case = case.remembering(take_account(case, verdict.decision, settled=case.settled))
@@ -91,7 +96,9 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
     memory = note_writers(memory, workload, writing=step.write is not None)
     if took_proposal(workload):
         # The API server names as owner whoever rolled, and a later mode RollingUpdate takes over what the policy wrote.
-        memory = memory.replace(force_next=True)
+        memory = memory.replace(force_next=True, written_value=workload.value)
+    elif proposes:
+        memory = memory.replace(written_value=before.written_value if before is not None else None)
     cycle = CycleFacts(
         service=case.service,
         workload=workload,

@@ -16,6 +16,7 @@ COVERS = ("charts/breakeven/templates/admissionpolicy.yaml", "operator/breakeven
 NEXT = "breakeven.dev/next-rollout"
 NAMED = f"deployment/{manifests.TARGET}"
 EAGLE = '{"method":"eagle3","model":"org/eagle-head","num_speculative_tokens":3}'
+CHOSEN = {"metadata": {"annotations": {NEXT: f"org/chat-8b {EAGLE}"}}}
 POLICY = {"updatePolicy": {"mode": "NextRollout", "pinnedArm": "eagle/3"}}
 
 
@@ -97,6 +98,46 @@ def test_a_rollout_that_is_undone_and_a_new_model_keep_the_arm_out(place: Place)
     assert place.annotation() == "null", "the drafter belongs to another model"
 
 
+def test_an_emergency_takes_no_new_arm_and_nothing_is_left_by_a_service_that_is_gone(place: Place) -> None:
+    place.managed(updatePolicy={**POLICY["updatePolicy"], "mode": "Recommend"})
+    place.until_decided("Pinned", "Recommend")
+    place.apply(noted("a bad release"))
+    place.until_settled("none")
+    place.patch("specsvc", "chat", {"spec": POLICY})
+    until("it is written", lambda: proposal(place) == f"org/chat-8b {EAGLE}")
+    place.kubectl("rollout", "undo", NAMED)
+    assert len(place.all("replicaset")) == 2, "the pods of before"
+    assert place.annotation() is None
+    until("it is written", lambda: proposal(place) == f"org/chat-8b {EAGLE}")
+    place.kubectl("delete", "specsvc", "chat")
+    place.kubectl("rollout", "restart", NAMED)
+    assert place.annotation() is None, "weeks later nobody looks after it"
+
+
+def test_a_model_goes_whose_name_stays_and_a_shell_names_it(place: Place) -> None:
+    def asleep(text: str, args: list[str], **changes: Any) -> dict[str, Any]:
+        target = noted(text, args=args, **changes)
+        target["spec"]["replicas"] = 0
+        return target
+
+    shell = {"command": ["sh", "-c"]}
+    with place.stage.operator_stopped():
+        place.apply(manifests.service(**POLICY))
+        for before, after, value in (
+            (["org/chat-8b"], asleep("new", ["exec vllm serve 'org/chat-8b' --seed=1"], **shell), EAGLE),
+            (
+                ["org/chat-8b", "--served-model-name=org/chat-8b"],
+                asleep("new", ["org/chat-70b", "--served-model-name=org/chat-8b"]),
+                "null",
+            ),
+        ):
+            place.apply(asleep("old", before))
+            place.patch("deployment", manifests.TARGET, CHOSEN)
+            place.apply(after)
+            assert place.annotation() == value
+            place.kubectl("delete", "deployment", manifests.TARGET)
+
+
 def test_a_proposal_is_taken_back_with_the_mode_and_while_paused(place: Place) -> None:
     proposed(place)
     place.patch("specsvc", "chat", {"spec": {"paused": True}})
@@ -119,14 +160,14 @@ def test_the_operator_may_change_no_other_metadata(place: Place) -> None:
 
 def test_a_stateful_set_takes_it(place: Place) -> None:
     place.apply(manifests.stateful_target(1))
-    taken(place, "statefulset", ("template",))
+    taken(place, "statefulset", manifests.stateful_service(**POLICY), ("template",))
 
 
 @needs_controller("rollouts-controller", "a minute")
 def test_an_argo_rollout_takes_it(place: Place) -> None:
     place.stage.cluster.start_controller("rollouts-controller")
     place.apply(manifests.stepwise_target(1))
-    taken(place, "rollout", ("template",))
+    taken(place, "rollout", manifests.stepwise_service(**POLICY), ("template",))
 
 
 @needs_controller("lws-controller", "a minute")
@@ -136,14 +177,14 @@ def test_both_templates_of_a_leader_worker_set_take_it(place: Place) -> None:
     taken(
         place,
         "leaderworkerset",
+        manifests.grouped_service(**POLICY),
         ("leaderWorkerTemplate", "leaderTemplate"),
         ("leaderWorkerTemplate", "workerTemplate"),
     )
 
 
-def taken(place: Place, kind: str, *templates: tuple[str, ...]) -> None:
+def taken(place: Place, kind: str, service: dict[str, Any], *templates: tuple[str, ...]) -> None:
     """Whoever changes the first template of an object for which an arm was chosen changes all to it."""
-    place.patch(kind, manifests.TARGET, {"metadata": {"annotations": {NEXT: f"org/chat-8b {EAGLE}"}}})
 
     def found(path: tuple[str, ...]) -> str | None:
         part = functools.reduce(lambda at, name: at[name], path, place.get(kind, manifests.TARGET)["spec"])
@@ -153,5 +194,8 @@ def taken(place: Place, kind: str, *templates: tuple[str, ...]) -> None:
     change: dict[str, Any] = {"metadata": {"annotations": {"note": "new"}}}
     for name in reversed(templates[0]):
         change = {name: change}
-    place.patch(kind, manifests.TARGET, {"spec": change})
+    with place.stage.operator_stopped():
+        place.apply(service)
+        place.patch(kind, manifests.TARGET, CHOSEN)
+        place.patch(kind, manifests.TARGET, {"spec": change})
     assert [found(path) for path in templates] == [EAGLE] * len(templates)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.kinds import DEPLOYMENTS, NEXT_ANNOTATION
 from fakes.fleet_world import VALUE, FleetWorld
 
 
-def world_of(**policy: Any) -> FleetWorld:
+def world_of(target: Callable[[dict[str, Any]], None] = lambda _: None, **policy: Any) -> FleetWorld:
     def edit(spec: dict[str, Any]) -> None:
         spec["updatePolicy"].update({"mode": "NextRollout", "stabilizationWindowSeconds": 0, **policy})
 
-    world = FleetWorld(edit)
+    world = FleetWorld(edit, target)
     world.calibrate()
     world.load(3.0)
     return world
+
+
+def set_value(world: FleetWorld, value: str | None, manager: str) -> None:
+    def change(target: dict[str, Any]) -> None:
+        meta = target["spec"]["template"].setdefault("metadata", {})
+        rest = {key: one for key, one in (meta.get("annotations") or {}).items() if key != ANNOTATION}
+        meta["annotations"] = rest if value is None else {**rest, ANNOTATION: value}
+
+    world.cluster.change(DEPLOYMENTS, "llm", "chat-vllm", change, manager=manager)
 
 
 def proposal(world: FleetWorld) -> str | None:
@@ -77,3 +88,23 @@ async def test_an_arm_whose_answers_are_not_known_to_agree_is_not_proposed() -> 
     world.load(3.0)
     await world.until(lambda: world.reason == "AnswersUndecided", cycles=20)
     assert proposal(world) == "org/model null"
+
+
+async def test_an_arm_that_the_owner_chose_is_his_and_an_arm_that_his_rollout_took_is_not() -> None:
+    def chosen(target: dict[str, Any]) -> None:
+        target["spec"]["template"]["metadata"].setdefault("annotations", {})[ANNOTATION] = VALUE
+
+    world = world_of(chosen)
+    world.load(12.0)
+    await world.until(lambda: world.reason == "TakenOver", cycles=30)
+    assert "helm set the annotation" in world.decision["message"]
+    assert proposal(world) is None
+    set_value(world, None, "helm")
+    world.load(3.0)
+    await world.until(lambda: proposal(world) == f"org/model {VALUE}", cycles=40)
+    # The policy, in the name of whoever rolls.
+    set_value(world, VALUE, "argocd-controller")
+    await world.until(lambda: world.reason == "BelowBreakEven", cycles=20)
+    world.load(12.0)
+    await world.until(lambda: proposal(world) == "org/model null", cycles=40)
+    assert world.reason == "AwaitsRollout"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from breakeven.errors import BreakevenError, InputError
@@ -207,7 +207,11 @@ def service_json(
 
 
 def patch_of(published: Publication, name: NamespacedName, view: ServiceView) -> str:
-    """What `kubectl breakeven export` prints; empty if nothing is recommended, or the target is not known."""
+    """What `kubectl breakeven export` prints; empty if nothing is recommended, or the target is not known.
+
+    Missing lines are left out: a line that names vLLM's arguments may hold a key, and a reader of the board need have no right to
+    read the target.
+    """
     target, entry = published.targets.get(name), published.in_force(name)
     if target is None:
         return ""
@@ -223,9 +227,13 @@ def patch_of(published: Publication, name: NamespacedName, view: ServiceView) ->
         for fit in fits
     ]
     try:
-        return exported(wanted_arm(view, target, {"spec": {"arms": arms}}))
+        wanted = wanted_arm(view, target, {"spec": {"arms": arms}})
     except InputError:
         return ""
+    if wanted.missing is not None:
+        command = f"kubectl breakeven export {name.name} -n {name.namespace}"
+        wanted = replace(wanted, missing=(f"`{command}` prints the lines that are missing",))
+    return exported(wanted)
 
 
 def commands(view: ServiceView, now: datetime) -> Iterator[tuple[str, str]]:

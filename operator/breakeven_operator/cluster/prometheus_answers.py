@@ -19,6 +19,7 @@ from breakeven_operator.cluster.prometheus_questions import (
     ANYWHERE,
     EACH_CYCLE,
     FLEET,
+    GUARDS,
     PASTS,
     PODS,
     PODS_PER_QUERY,
@@ -182,7 +183,8 @@ class PrometheusReader:
                 pasts[past][service.metadata.namespace] += 1
             for question, found in targets.items():
                 if question.subject is not None and (subject := question.subject(service)) is not None:
-                    found[watch].add(subject)
+                    key = self.queries.guards_of(service) if question is GUARDS else watch
+                    found[key].add(subject)
         small, large = {}, {}
         for watch, names in namespaces.items():
             numbers = {name: len(pods.get(name, ())) for name in names}

@@ -609,6 +609,16 @@ class ServiceQueries:
             source.staleness_seconds,
         )
 
+    def guards_of(self, service: SpeculativeService) -> Watch:
+        """How a service's guards are asked: apart from other namespaces', whose expressions may hang.
+
+        The namespace also makes the source another one than the installation's, whose credentials no expression of a service is
+        asked with: a service may name the installation's server.
+        """
+        own = prometheus_of(service)
+        source = replace(own, namespace=service.metadata.namespace) if own is not None else None
+        return replace(self.watch_of(service), source=source)
+
     def past_of(self, service: SpeculativeService) -> Watch | None:
         """How a service's past is read; equal ones share one query. None if it is not read, or there is no Prometheus."""
         watch, lookback_s = self.watch_of(service), service.spec.update_policy.lookback_seconds

@@ -33,6 +33,7 @@ from breakeven_operator.resources.updatepolicy import (
 )
 from breakeven_operator.rolls.barred_arms import LEAVING, refuse_answers, refuse_barred, suspicion_of
 from breakeven_operator.rolls.under_way import rolls_stopped
+from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
 
@@ -366,6 +367,23 @@ def proposed(case: Case, verdict: Verdict, cannot_roll: Refusal | None) -> Write
     elif workload.identity is not None and (arm := _to_take(verdict, running)) is not None:
         text = f"{workload.identity.model} {case.spec.candidates.speculative_config(arm)}"
     return None if text == workload.proposal else WriteProposal(workload.ref, text)
+
+
+def refuse_owners_arm(workload: Workload, memory: MemoryStatus | None) -> Refusal | None:
+    """An arm that the target's owner chose himself stays in his rollouts; None without one. A value of no speculation is no choice.
+
+    The memory has the value that his last rollout took from a proposal, or that the operator wrote.
+    """
+    known = (None, memory.written_value if memory is not None else None)
+    if any(same_value(workload.value, one) for one in known) or took_proposal(workload):
+        return None
+    if FIELD_MANAGER in workload.value_managers or not workload.value_managers:
+        return None
+    return Refusal(
+        ClusterReason.TAKEN_OVER,
+        f"{', '.join(workload.value_managers)} set the annotation of {workload.title} to an arm: take it out of the manifest, and "
+        "the next rollout after that takes the arm that should run",
+    )
 
 
 def took_proposal(workload: Workload) -> bool:

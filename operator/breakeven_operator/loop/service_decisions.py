@@ -137,7 +137,9 @@ class ServiceDecisions:
             roll=world.answer(ROLLS, watch),
             later=world.answer(LATER, watch),
             arrivals=world.answer(ARRIVALS, watch),
-            guards=world.answer(GUARDS, watch),
+            guards=world.answer(GUARDS, self._queries.guards_of(service))
+            if service.spec.update_policy.guards
+            else None,
             first=world.firsts.get(service.metadata.uid),
             past=world.answer(PASTS, self._queries.past_of(service)),
             latencies=world.answer(LATENCIES, watch),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import json
 import re
@@ -172,6 +173,17 @@ def test_the_patch_is_what_export_prints(recommending):
     assert (
         html.escape(patch.rstrip(), quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in text
     )
+
+
+def test_no_argument_of_the_target_is_shown_to_who_may_not_read_it(recommending):
+    _, published = recommending
+    target = copy.deepcopy(published.targets[CHAT])
+    (container,) = target["spec"]["template"]["spec"]["containers"]
+    container["command"] = ["sh", "-c"]
+    container["args"] = ["exec vllm serve org/model --api-key sk-hush"]
+    page = page_of(replace(published, targets={CHAT: target}))
+    assert "kubectl breakeven export chat -n llm" in page.patch
+    assert "hush" not in page.patch
 
 
 def test_without_a_recommendation_or_a_target_there_is_no_patch(fleet, fresh):

@@ -10,7 +10,8 @@ import pytest
 
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.promql import EngineSeries
-from breakeven_operator.cluster.prometheus_questions import FLEET, LATENCIES, Runner, Watch
+from breakeven_operator.cluster.prometheus_answers import PrometheusReader
+from breakeven_operator.cluster.prometheus_questions import FLEET, GUARDS, LATENCIES, Runner, Watch
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import SIBLINGS, STAT
 from breakeven_operator.ports import MetricsError, PrometheusAccess
@@ -129,3 +130,41 @@ async def test_objectives_of_many_services_are_several_queries_that_are_one_answ
     # Each of three figures is asked for in buckets, and twice where it is a native histogram.
     assert [query.count("vllm-") // 9 for query in server.queries] == [250, 250, 100]
     assert {owner.pod for owner in found.counts} == {"vllm-000-", "vllm-250-", "vllm-500-"}
+
+
+def guarded(namespace, query):
+    """A service of a namespace that names the installation's own server and has one guard."""
+    manifest = copy.deepcopy(SERVICE)
+    manifest["metadata"] |= {"namespace": namespace, "uid": namespace}
+    manifest["spec"]["metricsSource"] = {"prometheus": {"address": WATCH.source.address}}
+    manifest["spec"]["updatePolicy"]["guards"] = [{"name": "ErrorRate", "query": query, "max": "1"}]
+    return SpeculativeService.read(manifest, namespace)
+
+
+@in_virtual_time
+async def test_a_guard_is_never_asked_as_the_installation_and_waits_for_no_other_namespace():
+    class Guarded(Server):
+        def __init__(self):
+            super().__init__()
+            self.guards = []
+
+        async def query(self, source, promql):
+            if promql == "hangs":
+                await asyncio.Event().wait()
+            if promql != "quick":
+                return await super().query(source, promql)
+            self.guards.append(source)
+            return [InstantSample({}, 2.0)]
+
+        async def query_past(self, _source, _promql):
+            return []
+
+    server = Guarded()
+    reader = PrometheusReader(server, FakeClock(), default_source=WATCH.source)
+    services = [guarded("a-slow-one", "hangs"), guarded("llm", "quick")]
+    answers = await reader.read(services, {}, soon=False)
+    assert answers[GUARDS][reader.queries.guards_of(services[1])].values == {"quick": 2.0}
+    assert [one.address for one in server.guards] == [WATCH.source.address]
+    # With an equal source the token of the installation would be sent.
+    assert WATCH.source not in server.guards
+    await reader.close()
