@@ -57,6 +57,17 @@ def shipped_rows(path: Path) -> list[list[str]]:
         return list(csv.reader(file))[1:]
 
 
+def shipped_json(name: str) -> Any:
+    """A JSON table that ships in `serving`; lists of an object are tuples, so that it can be a part of frozen data."""
+    text = Path(__file__).with_name("serving").joinpath(name).read_text(encoding="utf-8")
+    return json.loads(
+        text,
+        object_hook=lambda row: {
+            key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+        },
+    )
+
+
 def json_value(text: str | bytes, where: str, expected: str) -> Any:
     """The value of a JSON text; a refusal names line and column."""
     try:

@@ -8,7 +8,6 @@ than the whole decision. The models would also lose unknown fields of newer serv
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -31,7 +30,6 @@ from breakeven_operator.ports import (
     admission_spoke,
 )
 
-_LOG = logging.getLogger(__name__)
 _PAGE = 500
 _REQUEST_S = 30.0
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"

@@ -105,8 +105,7 @@ def _present(service: ServiceView, now: datetime) -> Iterator[str]:
 
 def why(service: ServiceView) -> Iterator[str]:
     """The operator's own sentence about its last decision."""
-    ready = next((one for one in service.conditions if one.get("type") == "Ready"), {})
-    if said := sentence(service.decision.get("message") or ready.get("message")):
+    if said := sentence(service.decision.get("message") or service.ready.get("message")):
         yield said
 
 

@@ -15,8 +15,8 @@ HEADER = (
     "CALIBRATION",
 )  # fmt: skip
 _COLUMNS = ("arm", "pays", "speedup", "breakEven", "load", "recommended", "reason", "mode")
-# An operator that decides on figures writes what it learned at least every 12 hours (model_account.GAP_S / 2).
-_RENEWED = timedelta(hours=13)
+# A living operator renews each status within an hour (outcome/action_plan.py), and looks at each service every five minutes.
+_RENEWED = timedelta(hours=1, minutes=15)
 _MISSED_RENEWALS = 3.0
 
 
@@ -107,7 +107,7 @@ def doubts(service: ServiceView, now: datetime) -> Iterator[str]:
     decided = service.decided
     if decided is not None and now - decided > _RENEWED:
         yield (
-            f"{service.name}: its status is {short_age(decided, now)} old; while metrics come it is renewed within 12 hours: "
+            f"{service.name}: its status is {short_age(decided, now)} old; a living operator renews it within an hour: "
             "is the operator running?"
         )
 

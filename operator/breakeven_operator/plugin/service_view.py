@@ -102,6 +102,11 @@ class ServiceView:
         return self.status.get("conditions") or ()
 
     @property
+    def ready(self) -> Json:
+        """The condition Ready; empty before there is one."""
+        return next((one for one in self.conditions if one.get("type") == "Ready"), {})
+
+    @property
     def last_roll(self) -> Json | None:
         """The newest change of arm that has ended."""
         history = self.status.get("history") or ()

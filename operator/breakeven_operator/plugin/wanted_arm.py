@@ -124,8 +124,7 @@ def _missing(service: ServiceView, kind: WorkloadKind, target: Json) -> Sequence
         return (*filter(None, [engine.opt_in.refusal]), *engine.opt_in.lines)
     if service.part("target").get("optedIn") is not False:
         return None
-    ready = next((one for one in service.conditions if one.get("type") == "Ready"), {})
-    return (one_line(str(ready.get("message") or "")),)
+    return (one_line(str(service.ready.get("message") or "")),)
 
 
 def _schedules(arms: Iterable[Json]) -> Iterator[tuple[str, Schedule]]:

@@ -49,9 +49,9 @@ def test_a_service_without_a_profile_claims_nothing(fresh):
 
 
 def test_an_old_decision_shows_its_age_when_it_is_read(settled):
-    later = settled.time + timedelta(hours=20)
+    later = settled.time + timedelta(hours=2)
     row = row_of(settled, CHAT, later)
-    assert row.age == "20h"
+    assert row.age == "120m"
     assert "is the operator running?" in row.concerns[-1].text
     assert "Status not of now" not in {
         one.short for one in row_of(settled, CHAT, settled.time + timedelta(hours=1)).concerns

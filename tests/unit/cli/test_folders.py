@@ -23,6 +23,7 @@ OTHERS = {
     "engine.log": "INFO 12:00 serving, at port 8000\n",
     "latency.json": '{"avg_latency": 1.0, "latencies": [], "percentiles": {}}',
     "nobody.json": json.dumps(PLAIN | {"completed": 0, "request_throughput": 0.0}),
+    "service.yaml": "# one workload, and one method to try\nkind: SpeculativeService\n",
     "summary.csv": "request_rate,mean_ttft_ms\n1,2\n",
     "times.json": json.dumps({"request_throughput": 1.0, "completed": 9, "request_rate": 1.0}),
 }

@@ -26,11 +26,11 @@ def test_the_running_arm_and_no_speculation_are_always_evaluated():
     profile = chat(eagle_2=ArmLaw(0.6, 0.036, 2.2))
     found = evaluate_live(profile, Load(3.0, 300, 1000), EAGLE, [EAGLE_2], (), Slo())
     assert [one.arm for one in found.arms] == [NO_SPECULATION, EAGLE, EAGLE_2]
-    assert (found.running.arm, found.none.arm) == (EAGLE, NO_SPECULATION)
+    assert found.none.arm == NO_SPECULATION
     assert found.of(LOOKUP) is None
     assert found.none.against_none is None
-    assert found.running.against_running is None
-    one, running = found.of(EAGLE_2), found.running
+    assert found.of(EAGLE).against_running is None
+    one, running = found.of(EAGLE_2), found.of(EAGLE)
     assert one.against_running.speedup == pytest.approx(running.latency_s / one.latency_s)
 
 
@@ -61,7 +61,7 @@ def test_an_arm_without_a_usable_point_is_named_with_the_reason():
 
 def test_an_arm_that_was_not_measured_is_named_with_the_reason():
     found = evaluate_live(chat(), Load(3.0, 300, 1000), LOOKUP, [EAGLE], (), Slo())
-    assert found.running is None
+    assert found.of(LOOKUP) is None
     assert "not in the profile" in found.left_out[LOOKUP]
 
 
@@ -69,8 +69,9 @@ def test_live_acceptance_of_an_arm_without_a_calibrated_one_leaves_its_law_and_i
     """Such an arm was not evaluated at all, so that one reading of live acceptance held every decision."""
     profile = chat(eagle=ArmLaw(0.53, 0.0434, None, 0.01))
     found = seen(profile, EAGLE, live=[LiveAcceptance(EAGLE, 1.2)])
-    assert (found.running.tokens_per_step, found.running.calibrated_tokens_per_step) == (1.2, None)
-    assert found.running.prediction == seen(profile, EAGLE).running.prediction
+    eagle = found.of(EAGLE)
+    assert (eagle.tokens_per_step, eagle.calibrated_tokens_per_step) == (1.2, None)
+    assert eagle.prediction == seen(profile, EAGLE).of(EAGLE).prediction
 
 
 def test_live_acceptance_is_carried_to_the_other_draft_lengths_of_its_drafter_only():

@@ -21,7 +21,6 @@ FEWEST_POINTS, FEWEST_POINTS_OF_A_BEND = 3, 5
 EXPECTED_SHARES = (0.15, 0.3, 0.45, 0.6, 0.75)
 """Expected loads if none are given, as shares of the capacity without speculation."""
 
-_CONFIDENCE = 0.9
 ROUNDING = 1.001  # a load this little beyond the last point is at it
 _STRAIGHT = 0.1  # a law is taken for a line while it bends less than this
 

@@ -117,11 +117,6 @@ class ArmPast:
         return sum(one.span_s for one in self.windows) / HOUR_S
 
     @property
-    def requests(self) -> float:
-        """Requests that finished in its windows."""
-        return self.seen.requests
-
-    @property
     def seen(self) -> Window:
         """Figures of all its windows together."""
         return seen_in(self.windows)

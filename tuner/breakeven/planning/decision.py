@@ -490,9 +490,8 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     if known is not None:
         moved = known.moved(load.tokens_per_step, load.survival, weight)
     else:
-        calibrated = next((fit.tokens_per_step for fit in profile.arms if fit.arm == running), None)
-        before = live_conditions(profile, load, memory.seen)(running).tokens_per_step or calibrated
-        before = before or load.tokens_per_step
+        fit, live = profile.fit_of(running), live_conditions(profile, load, memory.seen)(running)
+        before = live.tokens_per_step or (fit and fit.tokens_per_step) or load.tokens_per_step
         # The step from a calibration, or from another draft length, to traffic does not count as scatter of traffic.
         e = before + share_of_steps(weight, load.tokens_per_step, before) * (load.tokens_per_step - before)
         moved = LiveAcceptance(running, e, load.survival)

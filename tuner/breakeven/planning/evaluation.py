@@ -166,21 +166,15 @@ class ArmEvaluation:
 class Evaluations:
     """All arms at one load, in the order in which they were named.
 
-    Arms without an answer are `left_out`, each with a sentence why. A question may have no running arm.
+    Arms without an answer are `left_out`, each with a sentence why.
     """
 
     arms: tuple[ArmEvaluation, ...]
     left_out: Mapping[Arm, str]
-    running_arm: Arm | None = None
 
     def of(self, arm: Arm | None) -> ArmEvaluation | None:
         """An arm's evaluation; None without one."""
         return next((one for one in self.arms if one.arm == arm), None)
-
-    @property
-    def running(self) -> ArmEvaluation | None:
-        """The running arm; None if it is left out."""
-        return self.of(self.running_arm)
 
     @property
     def none(self) -> ArmEvaluation | None:
@@ -222,7 +216,7 @@ def evaluate(profile: Profile, arms: Iterable[Arm], question: LoadQuestion) -> E
             found.append(answers.evaluated(arm))
         except BreakevenError as problem:
             left_out[arm] = str(problem)
-    return Evaluations(tuple(found), left_out, question.running)
+    return Evaluations(tuple(found), left_out)
 
 
 def evaluate_live(

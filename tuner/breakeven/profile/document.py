@@ -115,15 +115,18 @@ class Profile:
         Raises:
             NotIdentifiedError: the arm was not measured.
         """
-        for fit in self.arms:
-            if fit.arm == arm:
-                return fit
+        if (found := self.fit_of(arm)) is not None:
+            return found
         known = ", ".join(str(fit.arm) for fit in self.arms) or "none at all"
         raise NotIdentifiedError(f"{arm}: not in the profile; measured arms: {known}")
 
+    def fit_of(self, arm: Arm) -> ArmFit | None:
+        """The fit of an arm; None if it was not measured."""
+        return next((fit for fit in self.arms if fit.arm == arm), None)
+
     def measured(self, arm: Arm) -> bool:
         """Whether the arm was measured."""
-        return any(fit.arm == arm for fit in self.arms)
+        return self.fit_of(arm) is not None
 
     def curve(self, arm: Arm, conditions: Conditions | None = None) -> Curve:
         """Latency of an arm against load.

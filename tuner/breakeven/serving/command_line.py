@@ -19,14 +19,13 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import yaml
 
 from breakeven.errors import InputError
-from breakeven.intake import kind_of
+from breakeven.intake import kind_of, shipped_json
 from breakeven.yaml_intake import yaml_documents
 
 SPECULATIVE_CONFIG = "--speculative-config"
@@ -397,12 +396,8 @@ class Flag:
 @cache
 def flags_of(version: str) -> dict[str, Flag]:
     """Every flag of one of `VERSIONS` by its long name."""
-    name = f"vllm_{version.replace('.', '_')}_flags.json"
-    rows = json.loads(files("breakeven.serving").joinpath(name).read_text(encoding="utf-8"))["flags"]
-    table: list[dict[str, Any]] = [
-        {key: tuple(said) if isinstance(said, list) else said for key, said in row.items()} for row in rows
-    ]
-    return {row["names"][0]: Flag(**row) for row in table}
+    rows = shipped_json(f"vllm_{version.replace('.', '_')}_flags.json")["flags"]
+    return {row["names"][0]: Flag(**row) for row in rows}
 
 
 @cache

@@ -239,7 +239,7 @@ class _Against:
     @property
     def fit(self) -> ArmFit | None:
         """None if the arm was not measured."""
-        return next((fit for fit in self.profile.arms if fit.arm == self.arm), None)
+        return self.profile.fit_of(self.arm)
 
     @property
     def loses(self) -> bool:
@@ -384,7 +384,7 @@ def _gain_of_shorter(against: _Against) -> str:
     """`: 1.12x of the present speed` of the draft length before the first dead position; empty if it is not known."""
     fit, window = against.fit, against.snapshot.window
     wanted = replace(against.arm, k=_dead_position(against.snapshot))
-    shorter = next((one for one in against.profile.arms if one.arm == wanted), None)
+    shorter = against.profile.fit_of(wanted)
     if fit is None or shorter is None or fit.tokens_per_step is None or shorter.tokens_per_step is None:
         return ""
     live = min(max(window.tokens_per_step or 1.0, 1.0), fit.k + 1.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from breakeven.intake import shipped_json
 
 
 class Cause(StrEnum):
@@ -64,7 +64,5 @@ def said(name: str, /, **figures: Any) -> str:
 
 @cache
 def _table(part: str) -> dict[str, Any]:
-    rows: dict[str, Any] = json.loads(
-        files("breakeven.serving").joinpath("findings.json").read_text(encoding="utf-8")
-    )[part]
+    rows: dict[str, Any] = shipped_json("findings.json")[part]
     return rows

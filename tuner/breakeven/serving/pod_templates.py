@@ -6,24 +6,20 @@ with the reason, by name. No API server has checked a file: the parts that lint 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
 
 from breakeven.errors import InputError
-from breakeven.intake import kind_of
+from breakeven.intake import kind_of, shipped_json
 from breakeven.serving.opt_in import Places
 from breakeven.serving.rolling import ROLLED
 
 # Shapes of what is read, kinds with the paths of their pod templates, and kinds that are never read.
-_TABLE: Mapping[str, Any] = json.loads(
-    files("breakeven.serving").joinpath("manifests.json").read_text(encoding="utf-8")
-)
+_TABLE: Mapping[str, Any] = shipped_json("manifests.json")
 _CONTAINER: Mapping[str, Any] = _TABLE["shapes"]["container"]
-_POD_SPEC: Mapping[str, Any] = {**_TABLE["shapes"]["pod_spec"], "containers": [_CONTAINER]}
+_POD_SPEC: Mapping[str, Any] = {**_TABLE["shapes"]["pod_spec"], "containers": (_CONTAINER,)}
 # The types that a shape names, and how a refusal calls what is expected.
 _TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "text": (str, "a text"),
@@ -55,7 +51,7 @@ def checked(value: Any, shape: Any, where: str, path: str) -> Any:
             for key, item in value.items()
             if item is not None
         }
-    if isinstance(shape, list):
+    if isinstance(shape, list | tuple):
         if not isinstance(value, list):
             raise _refusal(value, where, path, "a list")
         return [checked(item, shape[0], where, f"{path}[{index}]") for index, item in enumerate(value)]

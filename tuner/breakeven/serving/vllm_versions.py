@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from breakeven.arm import Arm
 from breakeven.errors import InputError
+from breakeven.intake import shipped_json
 from breakeven.methods import (
     ADAPTIVE_KEY,
     LOOKUP_METHODS,
@@ -31,7 +31,6 @@ from breakeven.serving.command_line import SPECULATIVE_CONFIG, GivenFlag, cut, f
 from breakeven.serving.findings import said
 from breakeven.tiers import Schedule
 
-_TABLE = "vllm_speculation.json"
 _TAG = re.compile(r"v?([01])\.(\d{1,3})(?![\d])(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)?(?:[-_.+].*)?")
 # Images that are called after vLLM and count versions of their own.
 _OTHERS = re.compile(r"(?:^|/)(?:lmcache|ai-dynamo|opea)/|vllm-(?:runtime|gaudi)|scaler-vllm")
@@ -106,7 +105,7 @@ class Known:
 @cache
 def known() -> Known:
     """The table."""
-    table = json.loads(files("breakeven.serving").joinpath(_TABLE).read_text(encoding="utf-8"))
+    table = shipped_json("vllm_speculation.json")
     read = [VllmVersion.of(version) for version in table["read"]]
     return Known(
         min(read),
@@ -328,14 +327,8 @@ class Limit:
 @cache
 def limits() -> tuple[Limit, ...]:
     """The rows."""
-    rows = json.loads(
-        files("breakeven.serving").joinpath("engine_refusals.json").read_text(encoding="utf-8")
-    )["rows"]
-    tuples: list[dict[str, Any]] = [
-        {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-        for row in rows
-    ]
-    return tuple(Limit(**row | {"versions": Span.of(row.get("versions", (None, None)))}) for row in tuples)
+    rows = shipped_json("engine_refusals.json")["rows"]
+    return tuple(Limit(**row | {"versions": Span.of(row.get("versions", (None, None)))}) for row in rows)
 
 
 def hindrances(

@@ -121,11 +121,6 @@ class Fleet:
         return sum(member.serves for member in self._members)
 
     @property
-    def preemptions(self) -> int:
-        """Preemptions of the replicas that run now."""
-        return sum(member.engine.preemptions for member in self._members)
-
-    @property
     def waiting(self) -> int:
         """Requests that no replica has admitted, as of each replica's clock."""
         return sum(member.engine.waiting for member in self._members)
