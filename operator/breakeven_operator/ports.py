@@ -9,11 +9,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from breakeven.printable import one_line
 from breakeven.readers.prometheus import InstantSample, Samples
 from breakeven.serving.promql import SAME_LABELS, LabelNames
 from breakeven_operator.actions import FitOutcome
 from breakeven_operator.kinds import Ref, Resource
-from breakeven_operator.printable import one_line
 
 Manifest = Mapping[str, Any]
 """One Kubernetes object as JSON."""

@@ -22,6 +22,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from breakeven.phrases import column, spoken
+from breakeven.printable import one_line, printable
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve, arm_curves
 from breakeven.reporting.theme import DARK, LIGHT, Theme
@@ -42,7 +43,6 @@ from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.outcome.worth import bounded_text, time_text
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.ports import Clock
-from breakeven_operator.printable import one_line, printable
 
 if TYPE_CHECKING:
     import jinja2

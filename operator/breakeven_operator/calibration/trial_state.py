@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
+from breakeven.printable import one_line
 from breakeven_operator.calibration.jobs import DRIVER, arm_label, job_name
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.calibration.sending import own_prompts
@@ -20,7 +21,6 @@ from breakeven_operator.calibration.transition import RunView, Transition
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import ARM_LABEL, JOBS
 from breakeven_operator.ports import Manifest
-from breakeven_operator.printable import one_line
 from breakeven_operator.resources.calibrationrun import CalibrationPlan
 from breakeven_operator.workloads import object_facts as podstatus
 from breakeven_operator.workloads.fingerprint import registry_digest

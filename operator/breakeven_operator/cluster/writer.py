@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
+from breakeven.printable import printable
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.actions import (
     Action,
@@ -41,7 +42,6 @@ from breakeven_operator.ports import (
     StaleObjectError,
     UnkeptError,
 )
-from breakeven_operator.printable import printable
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites, named
 from breakeven_operator.workloads.known import KINDS
 

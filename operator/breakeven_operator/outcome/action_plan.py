@@ -11,6 +11,7 @@ from typing import Any
 
 from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.planning.wording import figures_text
+from breakeven.printable import one_line
 from breakeven.reasons import Reason
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.case import HOLD, CycleFacts, ServiceObservation, Verdict
@@ -22,7 +23,6 @@ from breakeven_operator.outcome.formatting import pays_now, with_measured
 from breakeven_operator.outcome.status_report import report
 from breakeven_operator.packed import whole
 from breakeven_operator.ports import MeanLengths
-from breakeven_operator.printable import one_line
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus

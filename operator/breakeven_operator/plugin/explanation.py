@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from breakeven.phrases import figure, pays_text, saved_text, spoken
+from breakeven.printable import one_line
 from breakeven.reasons import PAYS, SIDES, Reason
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
 from breakeven_operator.plugin.service_table import doubts, last_roll, measuring, operator_gone
@@ -24,7 +25,6 @@ from breakeven_operator.plugin.service_view import (
     short_age,
     time_of,
 )
-from breakeven_operator.printable import one_line
 
 _WIDTH = 100
 # Conditions that are no worry while they are False: nothing rolls, speculation does not pay. The alert of an arm that loses is one.

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from breakeven.errors import BreakevenError, InputError
+from breakeven.printable import one_line
 from breakeven_operator.plugin.service_view import LeaseView, ServiceView
-from breakeven_operator.printable import one_line
 
 SERVICE = "speculativeservices.breakeven.dev"
 PROFILE = "speculationprofiles.breakeven.dev"

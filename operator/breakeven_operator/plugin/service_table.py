@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from breakeven.phrases import fixed, spoken
+from breakeven.printable import one_line
 from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView, number_of, short_age, time_of
-from breakeven_operator.printable import one_line
 
 HEADER = (
     "NAME", "ARM", "PAYS", "SPEEDUP", "BREAK-EVEN", "LOAD", "RECOMMENDED", "REASON", "MODE", "DECIDED", "LAST ROLL",

@@ -13,8 +13,8 @@ from functools import reduce
 from typing import Any
 
 from breakeven.errors import InputError
+from breakeven.printable import one_line
 from breakeven_operator.packed import whole
-from breakeven_operator.printable import one_line
 
 Json = Mapping[str, Any]
 

@@ -12,10 +12,10 @@ from breakeven.arm import ADAPTIVE, NO_SPECULATION
 from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.phrases import spoken
+from breakeven.printable import one_line
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven.tiers import Schedule
 from breakeven_operator.plugin.service_view import Json, ServiceView
-from breakeven_operator.printable import one_line
 from breakeven_operator.resources.candidates import Candidates, MeasuredCandidates
 from breakeven_operator.resources.speculativeservice import TargetReference
 from breakeven_operator.workloads.known import kind_of

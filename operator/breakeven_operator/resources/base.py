@@ -41,7 +41,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from breakeven.errors import InputError
 from breakeven.intake import READABLE, wrong_field
-from breakeven_operator.printable import printable
+from breakeven.printable import printable
 
 GROUP = "breakeven.dev"
 VERSION = "v1alpha1"

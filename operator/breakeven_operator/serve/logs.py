@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from breakeven_operator.printable import printable
+from breakeven.printable import printable
 
 CYCLE = "breakeven_operator.decision"
 

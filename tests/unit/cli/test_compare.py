@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import breakeven
+from breakeven import cli
 from breakeven.arm import Arm
 from breakeven.cli import root
 from breakeven.errors import InputError, NotIdentifiedError
@@ -193,3 +195,26 @@ def test_a_frame_has_a_row_per_arm_where_pandas_is(before, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match="expected pip install pandas"):
         before.to_frame()
+
+
+def test_a_strangers_profile_moves_no_cursor_and_may_be_empty(before, tmp_path, monkeypatch, capsys):
+    name, given = "eagle\x1b[31m\u202e", json.loads(before.to_json())
+    given["arms"][-1]["method"] = name
+    files = [tmp_path / "before.json", tmp_path / f"{name}.json", tmp_path / "empty.json"]
+    texts = (before.to_json(), json.dumps(given), json.dumps(given | {"arms": []}))
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    # As on a terminal: into a pipe click writes no escapes anyway.
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+
+    def shown(*command):
+        monkeypatch.setattr("sys.argv", ["breakeven", *map(str, command)])
+        with contextlib.suppress(SystemExit):
+            cli.main()
+        return "".join(capsys.readouterr())
+
+    for text in (shown("compare", *files[:2]), shown("fit", files[1], "-o", tmp_path / "out.json")):
+        assert "eagle[31m" in text
+        assert not {"\u202e"} & set(text)
+        assert "\x1b[31m" not in text
+    assert "a profile holds no arm" in shown("compare", files[0], files[2])

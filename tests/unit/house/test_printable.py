@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from breakeven.printable import one_line, printable
 from breakeven_operator.ports import ClusterError
-from breakeven_operator.printable import one_line, printable
 from breakeven_operator.resources.calibrationrun import CalibrationRunStatus
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.serve.logs import TextLines

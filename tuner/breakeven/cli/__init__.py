@@ -14,6 +14,7 @@ import click
 
 from breakeven import __version__
 from breakeven.errors import BreakevenError
+from breakeven.printable import printable
 
 # The matrices are small: threads that wait for each other took four times as long as one. Read when numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -115,7 +116,7 @@ def run(command: click.Command, program: str, *, interrupted: str = "", prog_nam
         usage.show()
         sys.exit(usage.exit_code)
     except BreakevenError as refusal:
-        click.echo(f"{program}: {refusal}", err=True)
+        click.echo(printable(f"{program}: {refusal}"), err=True)
         sys.exit(1)
     except Exception as fault:
         # A person at a terminal cannot act on a traceback; the person who repairs the fault asks for it.

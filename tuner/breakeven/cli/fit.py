@@ -27,6 +27,7 @@ from breakeven.cli.output import (
 from breakeven.cli.parameters import InputFile, OutputFile, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of, compared
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.printable import printable
 from breakeven.tiers import Drafts
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def read_points(
 
     points, notes = read_sweep(files, _arms(files, methods, lengths))
     for line in notes:
-        click.echo(f"breakeven: {line}", err=True)
+        click.echo(printable(f"breakeven: {line}"), err=True)
     pairs = []
     for condition in conditions:
         column, equals, value = condition.partition("=")

@@ -18,6 +18,7 @@ import click
 from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
 from breakeven.phrases import NOT_KNOWN, are_known
+from breakeven.printable import printable
 
 if TYPE_CHECKING:
     # At run time it would bring numpy into every `--help`.
@@ -154,6 +155,8 @@ def percent(share: float | None) -> str:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print columns side by side, as wide as their figures need; a terminal's bold only sets the header off."""
+    # Names of arms and models come from files of strangers.
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
@@ -168,7 +171,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_text(text: str, mark: str = "") -> None:
     """Print a sentence over as many lines as it needs, those after the first indented."""
     wrapped = textwrap.wrap(
-        mark + text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        printable(mark + text), _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     click.echo("\n".join(wrapped))
 

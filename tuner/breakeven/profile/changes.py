@@ -91,6 +91,8 @@ def changes_between(
         NotIdentifiedError: no arm is in both, or other lengths are needed and were not measured.
         InputError: impossible conditions.
     """
+    if not (before.arms and after.arms):
+        raise NotIdentifiedError("a profile holds no arm")
     wanted = conditions or Conditions()
     lengths = wanted.lengths(before.lengths)
     if strays(after.lengths, lengths, SAME) or strays(before.lengths, lengths, SAME):
