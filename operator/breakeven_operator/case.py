@@ -246,21 +246,16 @@ class ArmRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LaterReading:
-    """Requests after rolls that have their last word, by namespace and common beginning of the names of a ReplicaSet's pods.
-
-    `error` is one line when Prometheus gave no usable answer.
-    """
+    """Requests after rolls that have their last word, by namespace and common beginning of the names of a ReplicaSet's pods."""
 
     requests: Mapping[NamespacedName, ArmRequests] = field(default_factory=dict)
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GuardReading:
-    """Values of guards by their expressions, without expressions that gave no value; `error` is why nothing was asked."""
+    """Values of guards by their expressions, without expressions that gave no value."""
 
     values: Mapping[str, float] = field(default_factory=dict)
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class StandingQuestion(Generic[Key, Reading]):
 
     Attributes:
         ask: see Ask.
-        failed: the reading that holds an error and no figures.
+        failed: the reading that holds no figures, and the error if that is told.
         newest: the reading to go by: of key, subjects, newest answer, its age (s) and the longest wait (s); None if there is none.
         subject: what is asked about a service; None if nothing is. None for questions about namespaces.
         pause_s, retry_s: how long an answer about the same subjects stands, and a failure at most.
@@ -506,7 +506,7 @@ PROMPTS: StandingQuestion[Watch, LatencyReading] = replace(
 # In every cycle, because a roll that does harm is undone by them.
 GUARDS: StandingQuestion[Watch, GuardReading] = StandingQuestion(
     _ask_guards,
-    lambda error: GuardReading(error=error),
+    lambda _: GuardReading(),
     lambda watch, _, answer, age_s, __: (
         answer.reading if answer is not None and age_s <= watch.oldest_s else None
     ),
@@ -528,7 +528,7 @@ LATER: StandingQuestion[Watch, LaterReading] = StandingQuestion(
         read_later,
         "requests",
     ),
-    lambda error: LaterReading(error=error),
+    lambda _: LaterReading(),
     _standing,
     _looked_back_at,
     _a_window,

@@ -118,5 +118,7 @@ def test_plan_and_report_name_the_speedup_at_each_length(tmp_path) -> None:
     page = tmp_path / "page.html"
     CliRunner().invoke(root, ["report", str(file), "-o", str(page), *asked[2:]])
     assert "By prompt: " in page.read_text()
+    beyond = CliRunner().invoke(root, ["plan", str(file), "--rps", "900", *asked[2:]]).output
+    assert "by prompt: saturated at this load" in beyond
     refused = CliRunner().invoke(root, ["plan", str(file), *asked[:2], "--prompts", "0,4"])
     assert "--prompts: 0; expected tokens above 0" in str(refused.exception)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -80,6 +82,12 @@ def test_beyond_the_acceptance_that_a_draft_can_have_nothing_suffices():
 def test_an_arm_that_was_not_measured_is_refused(profile):
     with pytest.raises(BreakevenError):
         what_it_takes(profile, Arm("mtp", 2), 3.0, Conditions())
+
+
+def test_without_no_speculation_nothing_is_said_of_what_would_pay(profile):
+    alone = replace(profile, arms=tuple(fit for fit in profile.arms if fit.k))
+    with pytest.raises(BreakevenError, match="none: not in the profile"):
+        would_pay(alone, EAGLE, 11.0, Conditions())
 
 
 def test_each_figure_is_said_once_by_its_name(profile):

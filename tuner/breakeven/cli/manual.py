@@ -18,7 +18,7 @@ from breakeven.methods import MTP_ALIAS
 from breakeven.points.point import COLUMNS
 from breakeven.readers.foreign import COLUMN_FIGURES, tables
 from breakeven.readers.reading import others
-from breakeven.serving.vllm_versions import known, limits
+from breakeven.serving.vllm_versions import Known, Span, known, limits
 
 _VERSIONS = """\
 This table is lint's knowledge of vLLM {oldest} to {newest}, read from vLLM's packages (`tests/realvllm/speculation.py`). It includes spellings that end in `_mtp`.
@@ -125,14 +125,18 @@ def _versions() -> Iterator[str]:
         spans: dict[str, list[str]] = {}
         for word, span in rows.items():
             if not word.endswith(MTP_ALIAS):
-                spans.setdefault(f"{span.first or table.oldest} to {span.last or table.newest}", []).append(
-                    word
-                )
+                spans.setdefault(_span(span, table), []).append(word)
         for span_words, words in sorted(spans.items()):
             yield f"| {what} | {span_words} | {', '.join(f'`{word}`' for word in words)} |"
     for limit in limits():
-        first, last = limit.versions.first or table.oldest, limit.versions.last or table.newest
-        yield f"| limit | {first} to {last} | {limit.what} ({', '.join(f'`{file}`' for file in limit.sources)}) |"
+        files = ", ".join(f"`{file}`" for file in limit.sources)
+        yield f"| limit | {_span(limit.versions, table)} | {limit.what} ({files}) |"
+
+
+def _span(span: Span, table: Known) -> str:
+    first = span.first or table.oldest
+    # Read in vLLM's main, before the version was released.
+    return f"{first} and newer" if first > table.newest else f"{first} to {span.last or table.newest}"
 
 
 def _click(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:

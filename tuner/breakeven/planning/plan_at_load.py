@@ -103,6 +103,11 @@ def plan_of(
     )
     asked = best.chosen if best.arm.k else fastest
     parts = by_prompt(asked, evaluations.none, prompts)
+    if prompts and not parts:
+        warnings = (
+            *warnings,
+            f"{asked.arm} by prompt: saturated at this load, or nothing to compare it with",
+        )
     return Plan(evaluations.arms, best, stretches, warnings, asked.arm, parts)
 
 

@@ -44,9 +44,9 @@ def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions
     """Figures at which an arm would be as fast as no speculation; None if it is already, or is not known.
 
     Raises:
-        BreakevenError: the profile does not know this arm, or the conditions cannot be.
+        BreakevenError: the profile does not know this arm or no speculation, or the conditions cannot be.
     """
-    fit = profile.arm(arm)
+    fit, _ = profile.arm(arm), profile.arm(NO_SPECULATION)
 
     def pays(changed: Conditions, at_rps: float = rps) -> bool:
         plain = replace(changed, tokens_per_step=None)
