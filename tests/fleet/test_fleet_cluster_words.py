@@ -15,7 +15,7 @@ from fakes.scheduling import QUOTAS, VOLUMES
 def calibrated(target: Any = lambda _target: None, **calibration: Any) -> FleetWorld:
     def edit(spec: dict[str, Any]) -> None:
         spec["updatePolicy"] |= {"cooldownSeconds": 0, "stabilizationWindowSeconds": 0}
-        spec["calibration"] = calibration
+        spec["calibration"] |= calibration
 
     world = FleetWorld(edit, target)
     world.calibrate()

@@ -260,7 +260,7 @@ async def test_a_calibration_that_may_not_be_created_is_said_and_the_rest_of_the
 
 
 async def test_a_cronjob_that_is_refused_keeps_nothing_else_from_its_place():
-    world = FleetWorld(lambda spec: spec.update(calibration={"schedule": "0 3 * * 0"}))
+    world = FleetWorld(lambda spec: spec["calibration"].update(schedule="0 3 * * 0"))
     world.calibrate()
     world.load(3.0)
     world.cluster.policies = [denying("cronjobs")]

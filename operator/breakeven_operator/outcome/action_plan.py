@@ -29,6 +29,7 @@ from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
 from breakeven_operator.resources.figures import LOGGED, Renewal, status_fields
 from breakeven_operator.resources.meta import (
     ACCEPTANCE,
+    COST_TABLE,
     LENGTHS,
     METRICS,
     MODEL,
@@ -166,7 +167,7 @@ def _news(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Iterator[EmitE
 
 def doubts(status: SpeculativeServiceStatus) -> tuple[Condition, ...]:
     """What live traffic contradicts of the profile in force."""
-    found = (status.condition(one) for one in (MODEL, ACCEPTANCE, LENGTHS))
+    found = (status.condition(one) for one in (MODEL, ACCEPTANCE, LENGTHS, COST_TABLE))
     return tuple(one for one in found if one is not None and one.status is ConditionStatus.FALSE)
 
 
