@@ -393,17 +393,20 @@ async def _ask_rolls(
 async def _ask_guards(
     metrics: Metrics, watch: Watch, about: Collection[tuple[str, ...]], _: datetime
 ) -> tuple[GuardReading, str]:
-    """Every expression by itself: one that a server refuses takes no other one's value away."""
+    """Every expression by itself and side by side: one that is refused, or hangs, takes no other one's value away."""
     assert watch.source is not None  # noqa: S101 - nobody is asked without an address
-    values = {}
-    for text in sorted({query for queries in about for query in queries}):
+    source, values = watch.source, {}
+
+    async def ask(text: str) -> None:
         try:
-            found = await metrics.query(watch.source, text)
+            found = await metrics.query(source, text)
         except MetricsError as error:
-            _LOG.info("a guard has no value (%s): %s", text, error)
-            continue
+            _LOG.info("a guard has no value (%.100s): %s", text, error)
+            return
         if len(found) == 1 and not math.isnan(found[0].value):
             values[text] = found[0].value
+
+    await asyncio.gather(*map(ask, sorted({query for queries in about for query in queries})))
     return GuardReading(values), "ok" if values else "empty"
 
 

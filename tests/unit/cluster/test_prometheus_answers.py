@@ -168,3 +168,20 @@ async def test_a_guard_is_never_asked_as_the_installation_and_waits_for_no_other
     # With an equal source the token of the installation would be sent.
     assert WATCH.source not in server.guards
     await reader.close()
+
+
+@in_virtual_time
+async def test_a_guard_that_hangs_holds_the_others_of_its_namespace_up_no_longer_than_itself():
+    class Slow:
+        async def query(self, _source, promql):
+            if promql == "quick":
+                return [InstantSample({}, 2.0)]
+            await asyncio.sleep(10.0)
+            raise MetricsError("no whole answer within 10 s")
+
+    guards = Runner(GUARDS, Slow(), FakeClock(), lambda _: None, settle_s=11.0)
+    began_s = asyncio.get_running_loop().time()
+    found = await guards.read({WATCH: {("a", "b", "c"), ("quick",)}})
+    assert found[WATCH].values == {"quick": 2.0}
+    assert asyncio.get_running_loop().time() - began_s < 11.0
+    await guards.close()
