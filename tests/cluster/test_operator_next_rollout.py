@@ -136,6 +136,13 @@ def test_a_model_goes_whose_name_stays_and_a_shell_names_it(place: Place) -> Non
             place.apply(after)
             assert place.annotation() == value
             place.kubectl("delete", "deployment", manifests.TARGET)
+        # What is no arm, as behind a path with a blank, would keep the engine from starting.
+        place.apply(asleep("old", ["/models/a b"]))
+        place.patch(
+            "deployment", manifests.TARGET, {"metadata": {"annotations": {NEXT: f"/models/a b {EAGLE}"}}}
+        )
+        place.apply(asleep("new", ["/models/a b"]))
+        assert place.annotation() is None
 
 
 def test_a_proposal_is_taken_back_with_the_mode_and_while_paused(place: Place) -> None:

@@ -180,6 +180,8 @@ async def test_a_guard_that_hangs_holds_the_others_of_its_namespace_up_no_longer
             raise MetricsError("no whole answer within 10 s")
 
     guards = Runner(GUARDS, Slow(), FakeClock(), lambda _: None, settle_s=11.0)
+    began_s = asyncio.get_running_loop().time()
     found = await guards.read({WATCH: {("a", "b", "c"), ("quick",)}})
     assert found[WATCH].values == {"quick": 2.0}
+    assert asyncio.get_running_loop().time() - began_s < 11.0
     await guards.close()
