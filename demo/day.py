@@ -91,10 +91,10 @@ async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile], lis
         )
     high = stories["chat"].phases[1]
     # Where one arm is right at all loads nothing waits for the owner.
-    return stories, profiles, await _owners_rollout(scene, high) if stories["chat"].switches else []
+    return stories, profiles, await owners_rollout(scene, high) if stories["chat"].switches else []
 
 
-async def _owners_rollout(scene: Scene, phase: Phase) -> list[Check]:
+async def owners_rollout(scene: Scene, phase: Phase) -> list[Check]:
     """In mode NextRollout at a load of another arm: nothing restarts for that arm, and a restart by a person takes it."""
     player, target = scene.players["chat"], "chat-vllm"
     samples = player.record.samples

@@ -19,6 +19,7 @@ PROFILE = "speculationprofiles.breakeven.dev"
 FIELD_MANAGER = "kubectl-breakeven"
 OPERATORS = "app.kubernetes.io/name=breakeven"
 _LONGEST = 1000
+_LOGGED = re.compile(r"^[IWEF][0-9]{4} .*\n?", re.MULTILINE)
 _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
@@ -48,7 +49,9 @@ class Kubectl:
             [self._program(), *arguments, *self.options], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            words = one_line(done.stderr or done.stdout) or f"kubectl ended with status {done.returncode}"
+            # Without a server kubectl logs five lines of its client before its own sentence.
+            said = _LOGGED.sub("", done.stderr) or done.stderr or done.stdout
+            words = one_line(said) or f"kubectl ended with status {done.returncode}"
             raise KubectlError(words.removeprefix("error: ")[:_LONGEST])
         return done.stdout
 

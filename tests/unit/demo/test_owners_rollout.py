@@ -42,7 +42,7 @@ def acted(monkeypatch: pytest.MonkeyPatch, awaited: Sample, after: Sample) -> tu
         view=SimpleNamespace(step=lambda _: None),
         director=SimpleNamespace(until=until),
     )
-    checks = asyncio.run(day._owners_rollout(scene, HIGH))
+    checks = asyncio.run(day.owners_rollout(scene, HIGH))
     assert rates == [18.0]
     return checks, done
 

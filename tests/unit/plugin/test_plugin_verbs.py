@@ -328,6 +328,18 @@ def test_a_refusal_is_one_line_and_status_1(verbs, tmp_path):
     )
 
 
+def test_what_kubectl_logs_does_not_hide_its_own_sentence(tmp_path):
+    program = tmp_path / "kubectl"
+    logged = (
+        'E1130 10:21:02.529267 8949 memcache.go:265] "Unhandled Error" err="dial tcp: connection refused"'
+    )
+    sentence = "The connection to the server localhost:8080 was refused"
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' '{logged}' '{logged}' '{sentence}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    done = started(tmp_path, "status", path=f"{tmp_path}:{os.environ['PATH']}")
+    assert (done.returncode, done.stderr) == (1, f"kubectl breakeven: {sentence}\n")
+
+
 def test_without_kubectl_one_line_says_so(tmp_path):
     done = started(tmp_path, "status", path=str(tmp_path))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
