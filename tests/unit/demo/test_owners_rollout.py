@@ -25,7 +25,9 @@ def sample(arm: str, reason: str) -> Sample:
 
 def acted(monkeypatch: pytest.MonkeyPatch, awaited: Sample, after: Sample) -> tuple[list[Any], list[str]]:
     """The checks of the act, and what was asked of the cluster; `after` is what is seen after the restart."""
-    done, samples, rates = [], [sample("eagle/3", "BelowBreakEven")], []
+    done: list[str] = []
+    rates: list[float] = []
+    samples = [sample("eagle/3", "BelowBreakEven")]
     monkeypatch.setattr(installation, "set_mode", lambda _, name, mode: done.append(f"{name} {mode}"))
     monkeypatch.setattr(installation, "restart", lambda _, name: done.append(f"restart {name}"))
 
