@@ -1112,7 +1112,7 @@ def test_services_are_made_only_where_the_value_is_set(cluster):
     added = {name: watching[name] for name in watching.keys() - settings.keys()}
     read = read_settings(added)
     assert (read.watch_annotated, read.most_watched, read.most_watched_per_namespace) == ("true", 50, 10)
-    assert [one.method for one in read.default_candidates.methods] == ["ngram"]
+    assert [one.method for one in read.default_candidates.methods] == ["ngram_gpu"]
 
 
 RESUMED = {
