@@ -25,7 +25,6 @@ from breakeven.planning.prompt_lengths import (
     losing_share,
     prompts_text,
 )
-from breakeven.points.table import cells, written
 from breakeven.profile import LoadPoint, Profile
 from fakes.long_contexts import long_context_points, true_latency_s
 
@@ -104,9 +103,9 @@ def test_the_share_that_loses_is_that_of_its_parts(drawn: list[tuple[float, floa
     assert ("LosesAtLengths" in prompts_text(found)) is (lost > 0.0)
 
 
-def test_plan_and_report_name_the_speedup_at_each_length(tmp_path) -> None:
-    file = tmp_path / "points.csv"
-    file.write_text(written([cells(one) for one in long_context_points(EAGLE)]))
+def test_plan_and_report_name_the_speedup_at_each_length(profile: Profile, tmp_path) -> None:
+    file = tmp_path / "profile.json"
+    file.write_text(profile.to_json())
     asked = ["--concurrency", str(CLIENTS), "--prompts", "400,900,1900,4000"]
     said = CliRunner().invoke(root, ["plan", str(file), *asked])
     assert "eagle3/3 by prompt: LosesAtLengths:" in said.output
