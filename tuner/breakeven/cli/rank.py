@@ -79,7 +79,7 @@ def command(
 
     Verification keeps the target's own text, whoever drafted it. So finished answers say what n-gram look-up, suffix decoding and
     a draft model would have got accepted. Look-ups are also searched for better parameters, on one half of the answers; the figures
-    are those of the other half. No text is printed or written.
+    are of the other half. No text is printed or written.
 
     \b
     Examples:

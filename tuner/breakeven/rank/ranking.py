@@ -232,7 +232,7 @@ def worth_of(one: Ranked, facts: ServiceFacts, confidence: float = 0.9) -> Worth
 
 
 def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Worth | None:
-    # Nobody published a lone request of suffix decoding. Its step also looks tokens up and verifies them, as that of n-grams.
+    # Nobody published a lone request of suffix decoding. Its step looks tokens up and verifies them, as a step of n-grams does.
     method = "ngram" if one.method == "suffix" else one.method
     row = nearest_row(facts, Arm(method, k), with_tokens=True)
     known = one.tally.tokens_per_step(k, confidence)

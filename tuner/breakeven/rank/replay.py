@@ -237,7 +237,7 @@ class SuffixDrafter:
             known = index + 1
             if known == len(answer):
                 break
-            # Of equal scores the own text's draft is taken, and within a tree the one behind the longer match.
+            # Of equal scores the draft from the own text is taken, and within a tree the draft behind the longer match.
             best = self._best(own, own.ends)
             shared = self._best(self.answers, self._ends(prompt, answer, known))
             best = [
