@@ -58,7 +58,7 @@ Said = str | list[int] | list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FinishedAnswer:
     """One finished answer as token ids, and the value of the column that groups answers; neither is ever shown as text."""
 
     prompt: tuple[int, ...]
@@ -67,10 +67,10 @@ class Answer:
 
     def __repr__(self) -> str:
         """Sizes alone: no answer may end in a log by way of a traceback."""
-        return f"Answer({len(self.prompt)} + {len(self.tokens)} tokens)"
+        return f"FinishedAnswer({len(self.prompt)} + {len(self.tokens)} tokens)"
 
 
-def read_answers(path: Path, tokenizer: Path | None = None, by: str | None = None) -> list[Answer]:
+def read_answers(path: Path, tokenizer: Path | None = None, by: str | None = None) -> list[FinishedAnswer]:
     """The answers of a file in its order, of two tokens and more.
 
     Args:
@@ -83,7 +83,7 @@ def read_answers(path: Path, tokenizer: Path | None = None, by: str | None = Non
     """
     encode = _encoder(tokenizer)
     found = [
-        Answer(encode(asked, where, True), encode(answered, where, False), group)
+        FinishedAnswer(encode(asked, where, True), encode(answered, where, False), group)
         for where, asked, answered, group in _pairs(path, by)
     ]
     # The first token comes of the prompt's step: a lone one has no step that could be sped up.
@@ -219,7 +219,7 @@ def package(name: str, what: str) -> Any:
         raise InputError(what, f"needs {package}, which is not installed", f"pip install {package}") from None
 
 
-def renumbered(answers: Sequence[Answer]) -> Iterator[str]:
+def renumbered(answers: Sequence[FinishedAnswer]) -> Iterator[str]:
     """The answers as JSON lines of other token ids, in order of first use: look-ups draft the same, and no tokenizer reads them."""
     numbers: dict[int, int] = {}
     for answer in answers:

@@ -12,12 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.arm import Arm
-from breakeven.errors import InputError
-from breakeven.estimate import Estimate
-from breakeven.prior.public_table import RatioRow, ServiceFacts, costs_error, nearest_row
-from breakeven.profile.student_t import t_quantile
-from breakeven.rank.answers_file import Answer, package
-from breakeven.rank.replay import (
+from breakeven.drafters.answers_file import FinishedAnswer, package
+from breakeven.drafters.replay import (
     LONGEST,
     Drafts,
     NgramRule,
@@ -26,6 +22,10 @@ from breakeven.rank.replay import (
     model_drafts,
     ngram_drafts,
 )
+from breakeven.errors import InputError
+from breakeven.estimate import Estimate
+from breakeven.prior.public_table import RatioRow, ServiceFacts, costs_error, nearest_row
+from breakeven.profile.student_t import t_quantile
 
 Counts: TypeAlias = NDArray[np.int64]
 
@@ -123,7 +123,7 @@ class Ranked:
     groups: Mapping[str, Tally] = field(default_factory=dict)
 
 
-def ranked(answers: Sequence[Answer], draft_model: Path | None = None) -> list[Ranked]:
+def ranked(answers: Sequence[FinishedAnswer], draft_model: Path | None = None) -> list[Ranked]:
     """All drafters on all answers: look-ups with vLLM's defaults and with the parameters found, and a draft model if one is given."""
     ngram = _all_rules([ngram_drafts(one.prompt, one.tokens, NGRAM_RULES) for one in answers])
     found = _with_best(
@@ -143,7 +143,7 @@ def ranked(answers: Sequence[Answer], draft_model: Path | None = None) -> list[R
     return [_grouped(one, answers) for one in found]
 
 
-def _texts(answers: Sequence[Answer]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+def _texts(answers: Sequence[FinishedAnswer]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     return [one.prompt for one in answers], [one.tokens for one in answers]
 
 
@@ -175,7 +175,7 @@ def _first_half(count: int) -> NDArray[np.bool_]:
     return np.random.default_rng(0).permutation(count) < count // 2
 
 
-def _grouped(one: Ranked, answers: Sequence[Answer]) -> Ranked:
+def _grouped(one: Ranked, answers: Sequence[FinishedAnswer]) -> Ranked:
     chosen = _first_half(len(answers))
     names = [
         answer.group for answer, first in zip(answers, chosen, strict=True) if not (one.searched and first)
@@ -188,7 +188,7 @@ def _grouped(one: Ranked, answers: Sequence[Answer]) -> Ranked:
     return Ranked(one.method, one.options, one.tally, one.searched, one.model, groups)
 
 
-def _first_choices(folder: Path, answers: Sequence[Answer]) -> Iterable[list[bool]]:
+def _first_choices(folder: Path, answers: Sequence[FinishedAnswer]) -> Iterable[list[bool]]:
     """Whether a draft model's first choice behind each token of each answer is the next token: one pass over each text."""
     torch, transformers = (package(name, "--draft-model") for name in ("torch", "transformers"))
     try:
@@ -205,7 +205,7 @@ def _first_choices(folder: Path, answers: Sequence[Answer]) -> Iterable[list[boo
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class Promise:
     """What a drafter's E would give a lone request, by the nearest measurement of others.
 
     Attributes:
@@ -220,18 +220,20 @@ class Worth:
     row: RatioRow
 
 
-def worth_of(one: Ranked, facts: ServiceFacts, confidence: float = 0.9) -> Worth | None:
+def promise_of(one: Ranked, facts: ServiceFacts, confidence: float = 0.9) -> Promise | None:
     """The draft length that would pay most, and whether to measure it; None if nobody measured what a step of the method costs.
 
     A ratio that others measured is their step's cost over their E. The cost carries over, and E is known here.
     """
     found = [
-        worth for k in range(1, LONGEST + 1) if (worth := _worth_at(one, k, facts, confidence)) is not None
+        promise
+        for k in range(1, LONGEST + 1)
+        if (promise := _worth_at(one, k, facts, confidence)) is not None
     ]
-    return max(found, key=lambda worth: worth.speedup.value or 0.0, default=None)
+    return max(found, key=lambda promise: promise.speedup.value or 0.0, default=None)
 
 
-def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Worth | None:
+def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Promise | None:
     # Nobody published a lone request of suffix decoding. Its step looks tokens up and verifies them, as a step of n-grams does.
     method = "ngram" if one.method == "suffix" else one.method
     row = nearest_row(facts, Arm(method, k), with_tokens=True)
@@ -244,4 +246,4 @@ def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Wo
     error = math.hypot(costs_error(), own)
     spread = math.exp(width * error)
     probability = 0.5 * math.erfc(-math.log(value) / error / math.sqrt(2.0))
-    return Worth(k, Estimate(value, value / spread, value * spread), probability, row)
+    return Promise(k, Estimate(value, value / spread, value * spread), probability, row)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from breakeven.drafters import answers_file
+from breakeven.drafters.answers_file import FinishedAnswer, read_answers, renumbered
 from breakeven.errors import InputError
-from breakeven.rank import answers_file
-from breakeven.rank.answers_file import Answer, read_answers, renumbered
 
 _CHAT = [{"role": "user", "content": "ab"}]
 _SAID = {"role": "assistant", "content": "cde"}
@@ -51,7 +51,7 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers_file, "package", lambda _name, _what: Transformers)
 
 
-def _read(tmp_path: Path, *rows: Any, **options: Any) -> list[Answer]:
+def _read(tmp_path: Path, *rows: Any, **options: Any) -> list[FinishedAnswer]:
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     return read_answers(path, **options)
@@ -60,7 +60,7 @@ def _read(tmp_path: Path, *rows: Any, **options: Any) -> list[Answer]:
 @pytest.mark.usefixtures("letters")
 @pytest.mark.parametrize("row", _TEXTS, ids="+".join)
 def test_each_tools_record_has_the_same_tokens(tmp_path: Path, row: dict[str, Any]) -> None:
-    assert _read(tmp_path, row, tokenizer=Path("model")) == [Answer((0, 1), (2, 3, 4))]
+    assert _read(tmp_path, row, tokenizer=Path("model")) == [FinishedAnswer((0, 1), (2, 3, 4))]
 
 
 def test_token_ids_need_no_tokenizer_and_come_before_texts(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_token_ids_need_no_tokenizer_and_come_before_texts(tmp_path: Path) -> No
         {"prompt_token_ids": [5, 6], "output_token_ids": [7]},
     ]
     found = _read(tmp_path, *rows, by="task")
-    assert found == [Answer((5, 6), (7, 8), group) for group in ("code", "-", "3")]
+    assert found == [FinishedAnswer((5, 6), (7, 8), group) for group in ("code", "-", "3")]
     (tmp_path / "list.json").write_text(json.dumps(rows), encoding="utf-8")
     assert read_answers(tmp_path / "list.json", by="task") == found
 
@@ -88,7 +88,7 @@ def test_vllms_log_gives_whole_answers(tmp_path: Path) -> None:
         "DEBUG Generated response cmpl-3 details: output_token_ids: [9, 9]\n",
         encoding="utf-8",
     )
-    assert read_answers(path) == [Answer((1, 2), (3, 4)), Answer((1,), (5, 6, 7))]
+    assert read_answers(path) == [FinishedAnswer((1, 2), (3, 4)), FinishedAnswer((1,), (5, 6, 7))]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,10 @@ def test_a_package_that_is_not_installed_is_named() -> None:
 
 
 def test_renumbered_answers_have_the_same_repetitions_and_no_token_id_of_a_model() -> None:
-    lines = [json.loads(line) for line in renumbered([Answer((900, 7), (900, 8)), Answer((8,), (7, 7))])]
+    lines = [
+        json.loads(line)
+        for line in renumbered([FinishedAnswer((900, 7), (900, 8)), FinishedAnswer((8,), (7, 7))])
+    ]
     assert lines == [
         {"prompt_token_ids": [0, 1], "output_token_ids": [0, 2]},
         {"prompt_token_ids": [2], "output_token_ids": [1, 1]},

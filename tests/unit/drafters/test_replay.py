@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from breakeven.rank.replay import (
+from breakeven.drafters.replay import (
     LONGEST,
     NgramRule,
     SuffixDrafter,
@@ -16,7 +16,7 @@ from breakeven.rank.replay import (
     model_drafts,
     ngram_drafts,
 )
-from unit.rank.made_up_answers import made_up_answers
+from unit.drafters.made_up_answers import made_up_answers
 
 _FIGURES = [
     (

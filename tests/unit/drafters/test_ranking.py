@@ -1,4 +1,4 @@
-"""Tokens per step with bounds, parameters that are searched, and what a calibration would be worth."""
+"""Tokens per step with bounds, parameters that are searched, and what a calibration promises."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from breakeven.drafters.answers_file import FinishedAnswer
+from breakeven.drafters.ranking import LONGEST, Ranked, Tally, promise_of, ranked
+from breakeven.drafters.replay import model_drafts
 from breakeven.prior.public_table import ServiceFacts, costs_error, public_ratios
-from breakeven.rank.answers_file import Answer
-from breakeven.rank.ranking import LONGEST, Ranked, Tally, ranked, worth_of
-from breakeven.rank.replay import model_drafts
-from unit.rank.made_up_answers import made_up_answers
+from unit.drafters.made_up_answers import made_up_answers
 
 
-def _answers(count: int = 40) -> list[Answer]:
+def _answers(count: int = 40) -> list[FinishedAnswer]:
     return [
-        Answer(tuple(prompt), tuple(answer), ("code", "chat")[index % 2])
+        FinishedAnswer(tuple(prompt), tuple(answer), ("code", "chat")[index % 2])
         for index, (prompt, answer) in enumerate(made_up_answers(5, 300, count))
     ]
 
@@ -84,11 +84,11 @@ def test_what_it_is_worth_follows_from_the_measured_tokens() -> None:
     often = Tally.of(model_drafts([*(rng.random(60) < 0.9), False]) for _ in range(30))
     seldom = Tally.of(model_drafts([*(rng.random(60) < 0.02), False]) for _ in range(30))
     facts = ServiceFacts.of_name("Llama-3.1-8B", "H100")
-    good, bad = (worth_of(Ranked("ngram", {}, tally), facts) for tally in (often, seldom))
+    good, bad = (promise_of(Ranked("ngram", {}, tally), facts) for tally in (often, seldom))
     assert good is not None
     assert bad is not None
     assert good.probability > 0.9
     assert bad.probability < 0.6
     assert good.speedup.lower is not None
     assert good.speedup.lower > 1.0
-    assert worth_of(Ranked("custom_class", {}, often), facts) is None
+    assert promise_of(Ranked("custom_class", {}, often), facts) is None
