@@ -85,7 +85,8 @@ def main() -> None:
     engine = counted(url) - before
     ngram, suffix = (replayed(pairs, method, k) for method in ("ngram", "suffix"))
     for name in engine:
-        print(f"{name:28} vLLM {engine[name]:5} as ngram {ngram[name]:5} as suffix {suffix[name]:5}")
+        row = f"{name:28} vLLM {engine[name]:5} as ngram {ngram[name]:5} as suffix {suffix[name]:5}"
+        sys.stdout.write(row + "\n")
 
 
 if __name__ == "__main__":
