@@ -11,6 +11,7 @@ from golden.documents import DATA, breakeven, refused, same_as_stored, unexplain
 
 SWEEP = str(DATA.parents[2] / "examples" / "points.csv")
 READY = str(DATA.parents[2] / "examples" / "vllm-a100.yaml")
+ANSWERS = str(Path(__file__).parents[2] / "examples" / "answers.jsonl")
 RATES = "window_start_s,rate_rps\n0,2\n3600,9\n7200,2\n"
 
 
@@ -21,6 +22,7 @@ RATES = "window_start_s,rate_rps\n0,2\n3600,9\n7200,2\n"
         ("schedule", ["schedule", SWEEP, "--method", "eagle3", "--max-batch-size", "64", "--tpot-slo-s", "0.03"]),
         ("simulate", ["simulate", "--profile", "points.csv", "--trace", "{rates}", "--replicas", "2", "--e2e-slo-s", "2"]),
         ("compare", ["compare", "points.csv", SWEEP, "--rps", "1"]),
+        ("rank", ["rank", ANSWERS, "--by", "task", "--profile", "points.csv", "--rps", "1"]),
         ("lint", ["lint", "plain.yaml"]),
         ("lint-ready", ["lint", READY]),
     ],

@@ -39,6 +39,8 @@ def printed() -> list[str]:
 def folder(tmp_path, monkeypatch):
     """The files that the examples name: points, a profile, result files, a manifest, traces."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copy(ROOT / "examples" / "answers.jsonl", tmp_path)
+    shutil.copy(ROOT / "examples" / "answers.jsonl", tmp_path / "vllm.log")
     (tmp_path / "runs").mkdir()
     for name in ("points.csv", "all.csv", "runs/points.csv", "before.json", "after.json"):
         shutil.copy(POINTS, tmp_path / name)

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "plan": "The best arm at a load, and until which load.",
     "compare": "What changed from one profile to another, with bounds.",
     "acceptance": "Convert between the acceptance numbers in circulation.",
+    "rank": "Which drafter, on your own finished answers.",
     "schedule": "Export vLLM's draft length per batch size.",
     "simulate": "Replay a trace against policies.",
     "calibrate": "Sweep one running engine and append its points.",

@@ -46,15 +46,19 @@ def others_measured(past: KnownPast, asked: Sequence[Arm], facts: ServiceFacts) 
     none = next((one for one in fits if one.arm == NO_SPECULATION), None)
     pairs = [(arm, nearest_row(facts, arm)) for arm in asked or USUAL_ARMS if arm.k and arm not in ran]
     return tuple(
-        OthersMeasured(arm, row, _pays_until(row, none.c2_s if none is not None else None))
+        OthersMeasured(
+            arm, row, pays_until_rps(row.lone_ratio, row.slope_ratio, none.c2_s if none is not None else None)
+        )
         for arm, row in pairs
         if row is not None
     )
 
 
-def _pays_until(row: RatioRow, c2_s: float | None) -> float | None:
-    """The rate at which C1/(1 - rps*C2) is the same for both."""
-    lone, slope = row.lone_ratio, row.slope_ratio
+def pays_until_rps(lone: float | None, slope: float | None, c2_s: float | None) -> float | None:
+    """The rate at which C1/(1 - rps*C2) is the same for both, by the ratios of C1 and C2 and the C2 of no speculation.
+
+    0 if the arm is not faster even alone, infinite if up to saturation, None if something is not known.
+    """
     if lone is None or slope is None or not c2_s:
         return None
     if lone >= 1.0:

@@ -99,8 +99,8 @@ def _row(fields: dict[str, str]) -> RatioRow:
     return RatioRow(facts, fields["method"], k, adaptive is not None, *figures, *texts)  # type: ignore[arg-type]
 
 
-def nearest_row(facts: ServiceFacts, arm: Arm) -> RatioRow | None:
-    """The row of an arm's method with the nearest draft length and model; None if nobody measured the method.
+def nearest_row(facts: ServiceFacts, arm: Arm, *, with_tokens: bool = False) -> RatioRow | None:
+    """The row of an arm's method with the nearest draft length and model; None if nobody measured the method, or E beside it.
 
     Adaptive verification and fixed lengths are no rows of each other.
     A doubled draft length counts as much as the step between a dense model and one of experts, or four times the parameters.
@@ -108,9 +108,37 @@ def nearest_row(facts: ServiceFacts, arm: Arm) -> RatioRow | None:
     rows = [
         row
         for row in public_ratios()
-        if _word(row.method) == _word(arm.method) and row.adaptive == arm.adaptive and row.lone_ratio
+        if _word(row.method) == _word(arm.method)
+        and row.adaptive == arm.adaptive
+        and row.lone_ratio
+        and (row.tokens_per_step or not with_tokens)
     ]
     return min(rows, key=lambda row: _distance(row, facts, arm.k), default=None)
+
+
+@cache
+def costs_error() -> float:
+    """Relative standard error of a step's cost, `lone_ratio` times E, that is taken from the nearest row: each row left out in turn.
+
+    It is half of the error of the ratio itself, because E differs more between texts than the cost between models.
+    """
+    rows = [row for row in public_ratios() if row.lone_ratio and row.tokens_per_step and not row.adaptive]
+    errors = []
+    for row in rows:
+        others = [
+            one
+            for one in rows
+            if _word(one.method) == _word(row.method)
+            and (one.model, one.source, one.workload) != (row.model, row.source, row.workload)
+        ]
+        if others:
+            nearest = min(others, key=lambda one: _distance(one, row.facts, row.k))
+            errors.append(_log_cost(row) - _log_cost(nearest))
+    return math.sqrt(math.fsum(error**2 for error in errors) / len(errors))
+
+
+def _log_cost(row: RatioRow) -> float:
+    return math.log((row.lone_ratio or math.nan) * (row.tokens_per_step or math.nan))
 
 
 def _word(method: str) -> str:

@@ -1,0 +1,249 @@
+"""Drafters over a file of answers: tokens per step with bounds, the best parameters of look-ups, and whether a calibration is worth it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from breakeven.arm import Arm
+from breakeven.drafters.answers_file import FinishedAnswer, package
+from breakeven.drafters.replay import (
+    LONGEST,
+    Drafts,
+    NgramRule,
+    SuffixDrafter,
+    SuffixRule,
+    model_drafts,
+    ngram_drafts,
+)
+from breakeven.errors import InputError
+from breakeven.estimate import Estimate
+from breakeven.prior.public_table import RatioRow, ServiceFacts, costs_error, nearest_row
+from breakeven.profile.student_t import t_quantile
+
+Counts: TypeAlias = NDArray[np.int64]
+
+NGRAM_RULES = (
+    NgramRule(),
+    *(
+        NgramRule(low, high)
+        for high in (2, 3, 5, 8)
+        for low in (1, 2, 3, 5)
+        if low <= high and (low, high) != (5, 5)
+    ),
+)
+"""vLLM's default first, then those among which the best is searched."""
+SUFFIX_RULES = (SuffixRule(), SuffixRule(factor=2.0), SuffixRule(factor=4.0), SuffixRule(depth=64))
+"""Likewise; a factor above 1 drafts more tokens than matched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Steps of some answers under one drafter, by answer and draft length.
+
+    Attributes:
+        steps: request-steps, shape (answers, draft lengths).
+        drafts: steps in which anything was drafted, of the same shape.
+        survived: steps whose first i drafts were all accepted, shape (answers, draft lengths, positions).
+    """
+
+    steps: Counts
+    drafts: Counts
+    survived: Counts
+
+    @classmethod
+    def of(cls, all_drafts: Iterable[Drafts]) -> Tally:
+        """Walk each answer from its first token, which comes of the prompt's step, to its last."""
+        rows = [[_walk(drafts, k) for k in range(LONGEST)] for drafts in all_drafts]
+        counts = np.array(rows, np.int64).reshape(-1, LONGEST, LONGEST + 2)
+        return cls(counts[:, :, 0], counts[:, :, 1], counts[:, :, 2:])
+
+    def part(self, chosen: Any) -> Tally:
+        """The chosen answers alone, by index or mask."""
+        return Tally(self.steps[chosen], self.drafts[chosen], self.survived[chosen])
+
+    def survival(self, k: int) -> tuple[float, ...]:
+        """Share of all steps whose first i drafts were accepted, i = 1..k; 1 + its sum is E."""
+        shares = self.survived[:, k - 1, :k].sum(0) / max(int(self.steps[:, k - 1].sum()), 1)
+        return tuple(float(share) for share in shares)
+
+    def drafted_share(self, k: int) -> float:
+        """Share of steps with a draft."""
+        return float(self.drafts[:, k - 1].sum()) / max(int(self.steps[:, k - 1].sum()), 1)
+
+    def tokens_per_step(self, k: int, confidence: float = 0.9) -> Estimate:
+        """E at a draft length, with bounds over answers: steps of one answer resemble each other. None as bounds of a lone answer."""
+        accepted = self.survived[:, k - 1, :k].sum(1).astype(float)
+        steps = self.steps[:, k - 1].astype(float)
+        count, total = len(steps), float(steps.sum())
+        mean = float(accepted.sum()) / total
+        if count < 2:
+            return Estimate(1.0 + mean)
+        spread = math.sqrt(count / (count - 1) * float(((accepted - mean * steps) ** 2).sum())) / total
+        width = t_quantile(confidence, count - 1) * spread
+        return Estimate(1.0 + mean, max(1.0 + mean - width, 1.0), min(1.0 + mean + width, k + 1.0))
+
+
+def _walk(drafts: Drafts, k: int) -> list[int]:
+    """Steps, steps with a draft, and steps that accepted at least 1, 2, ... drafts, at the draft length of index k."""
+    accepted, drafted = drafts.accepted[:, k].tolist(), drafts.drafted[:, k].tolist()
+    at_least = [0] * (LONGEST + 1)
+    index = tried = 0
+    while index < len(accepted) - 1:
+        count = accepted[index]
+        at_least[count] += 1
+        tried += drafted[index] > 0
+        index += count + 1
+    for position in range(LONGEST, 0, -1):
+        at_least[position - 1] += at_least[position]
+    return [at_least[0], tried, *at_least[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A drafter on the answers.
+
+    Attributes:
+        options: keys of vLLM's `--speculative-config` beside method and draft length.
+        searched: the options were chosen on one half of the answers; the tally is of the other half.
+        groups: tally of each value of the column that groups answers.
+    """
+
+    method: str
+    options: Mapping[str, Any]
+    tally: Tally
+    searched: bool = False
+    model: str | None = None
+    groups: Mapping[str, Tally] = field(default_factory=dict)
+
+
+def ranked(answers: Sequence[FinishedAnswer], draft_model: Path | None = None) -> list[Ranked]:
+    """All drafters on all answers: look-ups with vLLM's defaults and with the parameters found, and a draft model if one is given."""
+    ngram = _all_rules([ngram_drafts(one.prompt, one.tokens, NGRAM_RULES) for one in answers])
+    found = _with_best(
+        "ngram",
+        [{"prompt_lookup_min": r.shortest, "prompt_lookup_max": r.longest} for r in NGRAM_RULES],
+        ngram,
+    )
+    suffix = [Tally.of(map(SuffixDrafter(rule).drafts, *_texts(answers))) for rule in SUFFIX_RULES]
+    options = [
+        {"suffix_decoding_max_tree_depth": r.depth, "suffix_decoding_max_spec_factor": r.factor}
+        for r in SUFFIX_RULES
+    ]
+    found += _with_best("suffix", options, suffix)
+    if draft_model is not None:
+        tally = Tally.of(model_drafts(hits) for hits in _first_choices(draft_model, answers))
+        found.append(Ranked("draft_model", {}, tally, model=str(draft_model)))
+    return [_grouped(one, answers) for one in found]
+
+
+def _texts(answers: Sequence[FinishedAnswer]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    return [one.prompt for one in answers], [one.tokens for one in answers]
+
+
+def _all_rules(by_answer: Sequence[Sequence[Drafts]]) -> list[Tally]:
+    return [Tally.of(rule) for rule in zip(*by_answer, strict=True)]
+
+
+def _with_best(method: str, options: Sequence[Mapping[str, Any]], tallies: Sequence[Tally]) -> list[Ranked]:
+    """The default parameters on all answers, and the best ones of the first half on the second if they are others.
+
+    Chosen and judged on the same answers, the best of many would look better than it is.
+    """
+    default, first = Ranked(method, {}, tallies[0]), _first_half(len(tallies[0].steps))
+    if len(first) < 4:
+        return [default]
+    best = max(
+        range(len(tallies)),
+        key=lambda i: max(
+            tallies[i].part(first).tokens_per_step(k).value or 0.0 for k in range(1, LONGEST + 1)
+        ),
+    )
+    if best == 0:
+        return [default]
+    return [default, Ranked(method, options[best], tallies[best].part(~first), searched=True)]
+
+
+def _first_half(count: int) -> NDArray[np.bool_]:
+    """Answers on which parameters are chosen: by lot, because every second line of a log may be of one kind."""
+    return np.random.default_rng(0).permutation(count) < count // 2
+
+
+def _grouped(one: Ranked, answers: Sequence[FinishedAnswer]) -> Ranked:
+    chosen = _first_half(len(answers))
+    names = [
+        answer.group for answer, first in zip(answers, chosen, strict=True) if not (one.searched and first)
+    ]
+    groups = {
+        name: one.tally.part([index for index, other in enumerate(names) if other == name])
+        for name in dict.fromkeys(names)
+        if name
+    }
+    return Ranked(one.method, one.options, one.tally, one.searched, one.model, groups)
+
+
+def _first_choices(folder: Path, answers: Sequence[FinishedAnswer]) -> Iterable[list[bool]]:
+    """Whether a draft model's first choice behind each token of each answer is the next token: one pass over each text."""
+    torch, transformers = (package(name, "--draft-model") for name in ("torch", "transformers"))
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True).eval()
+    except (OSError, ValueError):
+        raise InputError(
+            str(folder), "no model that transformers reads", "a folder with config.json and weights"
+        ) from None
+    for answer in answers:
+        with torch.inference_mode():
+            text = torch.tensor([[*answer.prompt, *answer.tokens[:-1]]])
+            choices = model(text).logits[0, len(answer.prompt) :].argmax(-1).tolist()
+        yield [*(chosen == token for chosen, token in zip(choices, answer.tokens[1:], strict=True)), False]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a drafter's E would give a lone request, by the nearest measurement of others.
+
+    Attributes:
+        speedup: latency without speculation over latency with it, of a lone request, with bounds.
+        probability: that it is faster at all, from 0 to 1.
+        row: the measurement of others; its step costs `lone_ratio` times its E.
+    """
+
+    k: int
+    speedup: Estimate
+    probability: float
+    row: RatioRow
+
+
+def promise_of(one: Ranked, facts: ServiceFacts, confidence: float = 0.9) -> Promise | None:
+    """The draft length that would pay most, and whether to measure it; None if nobody measured what a step of the method costs.
+
+    A ratio that others measured is their step's cost over their E. The cost carries over, and E is known here.
+    """
+    found = [
+        promise
+        for k in range(1, LONGEST + 1)
+        if (promise := _worth_at(one, k, facts, confidence)) is not None
+    ]
+    return max(found, key=lambda promise: promise.speedup.value or 0.0, default=None)
+
+
+def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Promise | None:
+    # Nobody published a lone request of suffix decoding. Its step looks tokens up and verifies them, as a step of n-grams does.
+    method = "ngram" if one.method == "suffix" else one.method
+    row = nearest_row(facts, Arm(method, k), with_tokens=True)
+    known = one.tally.tokens_per_step(k, confidence)
+    if row is None or row.lone_ratio is None or row.tokens_per_step is None or known.value is None:
+        return None
+    value = known.value / (row.lone_ratio * row.tokens_per_step)
+    width = t_quantile(confidence, 30)
+    own = math.log((known.upper or known.value) / known.value) / width
+    error = math.hypot(costs_error(), own)
+    spread = math.exp(width * error)
+    probability = 0.5 * math.erfc(-math.log(value) / error / math.sqrt(2.0))
+    return Promise(k, Estimate(value, value / spread, value * spread), probability, row)
