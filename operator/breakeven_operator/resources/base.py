@@ -1,6 +1,6 @@
 """Base of the three kinds: frozen models, rules between fields, numbers and times as JSON holds them.
 
-The models are the source of the CRDs (`schema.py`), so a field's bounds and description stand in one place and are
+The models are the source of the CRDs (`shipping/generate/definitions.py`), so a field's bounds and description stand in one place and are
 enforced twice: by the API server on every write and by `read` when the operator parses what it was given.
 """
 
