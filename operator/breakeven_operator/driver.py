@@ -51,7 +51,7 @@ from breakeven_operator.calibration.transition import measured_of, stored, usabl
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import RUNS, SECRETS
-from breakeven_operator.ports import Cluster, ClusterError, Creator, Manifest
+from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import ArmAnswers, CalibrationRun, StoredPoint
 from breakeven_operator.resources.calibrationspec import LoadChoice, PromptSource
@@ -296,7 +296,7 @@ class AnswerTrial:
     folder: Path = Path(MOUNT_PATH)
 
 
-async def ask_and_keep(trial: AnswerTrial, client: EngineClient, cluster: Creator) -> None:
+async def ask_and_keep(trial: AnswerTrial, client: EngineClient, cluster: Cluster) -> None:
     """Ask the arm and keep its answers for the judge. A failure is logged and leaves the measured points as they are."""
     try:
         given = await ask(client, trial.arm, gate_prompts(trial.own), trial.longest_s, trial.tokens)

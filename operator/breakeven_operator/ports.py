@@ -132,15 +132,11 @@ class WatchedCluster(ClusterReader, Protocol):
         """
 
 
-class Creator(Protocol):
-    """The Kubernetes API where objects are created; the answer of a review is one."""
+class Cluster(ClusterReader, Protocol):
+    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
 
     async def create(self, resource: Resource, body: Manifest) -> Manifest:
-        """Create; raises ClusterError with status 409 when the name is taken."""
-
-
-class Cluster(ClusterReader, Creator, Protocol):
-    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
+        """Create, with status 409 when the name is taken; the answer of a review is an object too."""
 
     async def apply(
         self,
@@ -235,33 +231,3 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialSettings:
-    """Settings that all calibration Jobs have in common; from the operator's own environment.
-
-    Attributes:
-        image: the operator's own image, which has the load driver.
-        image_pull_policy: of the driver's container; empty: the cluster's default.
-        gpu_label: node label that names the GPU class.
-        longest_s: of a calibration, whatever its budget says.
-        cluster_role: with the drivers' rights.
-    """
-
-    image: str
-    image_pull_policy: str = ""
-    priority_class: str = ""
-    queue_name: str = ""
-    gpu_label: str = "nvidia.com/gpu.product"
-    ttl_seconds_after_finished: int = 600
-    longest_s: int = 86400
-    cluster_role: str = "breakeven-trial"
-
-
-class MeanLengths(NamedTuple):
-    """Tokens per request, on average, and the share of prompts that the prefix cache holds; None if not counted."""
-
-    prompt_tokens: float
-    output_tokens: float
-    prefix_hit_ratio: float | None = None

@@ -15,7 +15,7 @@ from breakeven.serving.rolling import mounted_claims
 from breakeven_operator.cluster.api_json import problem_of
 from breakeven_operator.cluster.cluster_objects import ClusterObjects, Interest, by_service
 from breakeven_operator.cluster.prometheus_answers import PrometheusReader
-from breakeven_operator.cluster.snapshot import InvalidService, Scope, Snapshot
+from breakeven_operator.cluster.snapshot import InvalidService, Snapshot
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
@@ -35,6 +35,7 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.ports import Clock, Cluster, ClusterError, ClusterReader, Manifest
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.known import (
     KINDS,
     OwningKind,
@@ -83,9 +84,9 @@ class Observer:
         clock: Clock,
         objects: ClusterObjects,
         answers: PrometheusReader,
-        scope: Scope = Scope(),  # noqa: B008 - it is frozen
+        settings: Settings,
     ) -> None:
-        self._scope = scope
+        self._settings = settings
         self.cluster: ClusterReader = cluster
         self._objects = objects
         self._answers = answers
@@ -211,7 +212,9 @@ class Observer:
             )
         except InputError as error:
             return str(error)
-        strays = ((m.name, m.strays_from(self._scope.drafters)) for m in service.spec.candidates.methods)
+        strays = (
+            (m.name, m.strays_from(self._settings.allowed_drafters)) for m in service.spec.candidates.methods
+        )
         problems = (f"spec.candidates.methods {name}: {problem}" for name, problem in strays if problem)
         return next(problems, service)
 
@@ -232,7 +235,7 @@ class Observer:
         return Interest(
             frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
             frozenset(ref for one in services for ref in (target_of(one), *made_of(target_of(one)))),
-            self._scope.annotated,
+            self._settings.watch_annotated == "true",
         )
 
     async def _targets(

@@ -20,7 +20,6 @@ from breakeven.phrases import duration_text
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher
 from breakeven_operator.case import (
     FleetReading,
-    GuardReading,
     LatencyReading,
     LaterReading,
     PastReading,
@@ -392,7 +391,7 @@ async def _ask_rolls(
 
 async def _ask_guards(
     metrics: Metrics, watch: Watch, about: Collection[tuple[str, ...]], _: datetime
-) -> tuple[GuardReading, str]:
+) -> tuple[Mapping[str, float], str]:
     """Every expression by itself and side by side: one that is refused, or hangs, takes no other one's value away."""
     assert watch.source is not None  # noqa: S101 - nobody is asked without an address
     source, values = watch.source, {}
@@ -407,7 +406,7 @@ async def _ask_guards(
             values[text] = found[0].value
 
     await asyncio.gather(*map(ask, sorted({query for queries in about for query in queries})))
-    return GuardReading(values), "ok" if values else "empty"
+    return values, "ok" if values else "empty"
 
 
 def _no_fleet(error: str) -> FleetReading:
@@ -451,6 +450,12 @@ def _standing(
     return answer.reading if answer is not None else None
 
 
+def _while_young(
+    watch: Watch, _about: Collection[Any], answer: Answer[Reading] | None, age_s: float, _waited_s: float
+) -> Reading | None:
+    return answer.reading if answer is not None and age_s <= watch.oldest_s else None
+
+
 def _rolled(service: SpeculativeService) -> tuple[NamespacedName, datetime] | None:
     rollout = service.status.rollout
     if rollout is None or rollout.phase not in MEASURED_PHASES or rollout.started_time is None:
@@ -482,9 +487,7 @@ SUMS = replace(FLEET, ask=_queries(_of_sums, read_fleet, "pods"))
 PODS: StandingQuestion[Watch, FleetReading] = replace(
     FLEET,
     ask=_queries(_of_pods, read_fleet, "pods"),
-    newest=lambda watch, _, answer, age_s, __: (
-        answer.reading if answer is not None and age_s <= watch.oldest_s else None
-    ),
+    newest=_while_young,
 )
 # Asked beside the loads, so that neither answer waits for the other.
 LATENCIES: StandingQuestion[Watch, LatencyReading] = StandingQuestion(
@@ -504,12 +507,10 @@ PROMPTS: StandingQuestion[Watch, LatencyReading] = replace(
     patience=(0, 0),
 )
 # In every cycle, because a roll that does harm is undone by them.
-GUARDS: StandingQuestion[Watch, GuardReading] = StandingQuestion(
+GUARDS: StandingQuestion[Watch, Mapping[str, float]] = StandingQuestion(
     _ask_guards,
-    lambda _: GuardReading(),
-    lambda watch, _, answer, age_s, __: (
-        answer.reading if answer is not None and age_s <= watch.oldest_s else None
-    ),
+    lambda _: {},
+    _while_young,
     lambda service: tuple(one.query for one in service.spec.update_policy.guards) or None,
 )
 ROLLS: StandingQuestion[Watch, RollAnswer] = StandingQuestion(

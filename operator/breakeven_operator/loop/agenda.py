@@ -82,20 +82,12 @@ def _change(before: float, after: float) -> float:
     return abs(after - before) / largest if largest > 0.0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """A decision that stands; `decided_s` is monotonic, and it stands for `stands_s` at most."""
-
-    on: Grounds
-    decided_s: float
-    stands_s: float
-
-
 class Agenda:
     """Remembers of each service what its last decision was made on."""
 
     def __init__(self) -> None:
-        self._standing: dict[str, _Standing] = {}
+        # By uid: the grounds, when it was decided (monotonic, s), and how long the decision stands at most.
+        self._standing: dict[str, tuple[Grounds, float, float]] = {}
 
     def rest(self) -> None:
         """Forget everything; another replica may decide meanwhile."""
@@ -108,26 +100,24 @@ class Agenda:
         """
         self._standing = {uid: standing for uid, standing in self._standing.items() if uid in present}
         due = [uid for uid, now in present.items() if self._is_due(uid, now, now_s)]
-        return sorted(due, key=self._decided_s)
+        return sorted(due, key=lambda uid: self._standing[uid][1] if uid in self._standing else -math.inf)
 
     def decided(self, uid: str, on: Grounds, now_s: float, stands_s: float) -> None:
         """A decision was made on these grounds; it stands no longer than so many seconds."""
-        self._standing[uid] = _Standing(on, now_s, stands_s)
+        self._standing[uid] = on, now_s, stands_s
 
     def reopen(self, uid: str, now_s: float = 0.0, in_s: float = 0.0) -> None:
         """Decides again in the next cycle, or in the first one after so many seconds, because the decision was not carried out."""
-        last = self._standing.get(uid)
-        if last is not None:
-            stands_s = now_s + in_s - last.decided_s if in_s > 0.0 else 0.0
-            self._standing[uid] = replace(last, stands_s=min(stands_s, last.stands_s))
+        if uid in self._standing:
+            on, decided_s, longest_s = self._standing[uid]
+            stands_s = now_s + in_s - decided_s if in_s > 0.0 else 0.0
+            self._standing[uid] = on, decided_s, min(stands_s, longest_s)
 
     def _is_due(self, uid: str, now: Grounds, now_s: float) -> bool:
-        last = self._standing.get(uid)
-        return last is None or now_s - last.decided_s >= min(last.stands_s, last.on.rest_s(now))
-
-    def _decided_s(self, uid: str) -> float:
-        last = self._standing.get(uid)
-        return last.decided_s if last is not None else -math.inf
+        if uid not in self._standing:
+            return True
+        on, decided_s, stands_s = self._standing[uid]
+        return now_s - decided_s >= min(stands_s, on.rest_s(now))
 
 
 def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:

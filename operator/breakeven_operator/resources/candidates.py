@@ -163,15 +163,8 @@ class UnknownMethod(StrEnum):
     ALLOW = "Allow"
 
 
-class ScheduleChoice(StrEnum):
-    """Whether a method is also tried with a draft length per batch size."""
-
-    AUTO = "Auto"
-    NEVER = "Never"
-
-
-class AdaptiveChoice(StrEnum):
-    """Whether a method is also tried with vLLM's adaptive verification."""
+class AlsoTried(StrEnum):
+    """Whether a method is also tried with a draft length per batch size, or with vLLM's adaptive verification."""
 
     AUTO = "Auto"
     NEVER = "Never"
@@ -283,18 +276,18 @@ class SpeculativeMethod(Model):
         min_length=1,
         max_length=6,
     )
-    schedule: ScheduleChoice = row(
+    schedule: AlsoTried = row(
         "Auto: a calibration also makes a schedule, a draft length per batch size, from what the draft lengths "
         f"cost, and measures it as an arm of its own, <name>/schedule (methods {', '.join(SCHEDULED_METHODS)}). Never: it "
         "does not.",
-        default=ScheduleChoice.AUTO,
+        default=AlsoTried.AUTO,
     )
-    adaptive_verification: AdaptiveChoice = row(
+    adaptive_verification: AlsoTried = row(
         "Auto: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and newer) as an "
         "arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as many as pay "
         f"(methods {', '.join(ADAPTIVE_METHODS)}). An engine that is known to refuse it, with LoRA, pipeline stages or without full "
         "CUDA graphs, is not started with it. Never: it does not.",
-        default=AdaptiveChoice.AUTO,
+        default=AlsoTried.AUTO,
     )
     options: Annotated[
         Options,
@@ -328,7 +321,7 @@ class SpeculativeMethod(Model):
     def scheduled(self) -> bool:
         """Whether a schedule of it is measured, and may run once it was."""
         own = TABLE in self.options
-        return self.schedule is ScheduleChoice.AUTO and takes_schedule(self.method) and not own
+        return self.schedule is AlsoTried.AUTO and takes_schedule(self.method) and not own
 
     def scheduled_arm(self, schedule: Schedule | None = None) -> Arm:
         """The arm that runs a schedule; of one that is still to be made k is the longest draft length it may take."""
@@ -342,7 +335,7 @@ class SpeculativeMethod(Model):
 
     def adaptive_arms(self) -> tuple[Arm, ...]:
         """Its arm with adaptive verification; empty if none is wanted, or no model drafts."""
-        if self.adaptive_verification is AdaptiveChoice.NEVER or not takes_adaptive(self.method):
+        if self.adaptive_verification is AlsoTried.NEVER or not takes_adaptive(self.method):
             return ()
         return (arm_drafting(self.method, max(self.draft_lengths), self.name, ADAPTIVE),)
 
