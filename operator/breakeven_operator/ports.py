@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from breakeven.printable import one_line
 from breakeven.readers.prometheus import InstantSample, Samples
@@ -162,32 +162,16 @@ class Cluster(ClusterReader, Protocol):
         """
 
 
-class SecretKey(NamedTuple):
-    """One key of a Secret, in the namespace of whoever names it."""
-
-    name: str
-    key: str
-
-
-class Header(NamedTuple):
-    """A header of HTTP."""
-
-    name: str
-    value: str
-
-
-class SecretHeader(NamedTuple):
-    """A header of HTTP whose value is in a Secret."""
-
-    name: str
-    secret: SecretKey
+SecretKey: TypeAlias = tuple[str, str]
+"""Name of a Secret, in the namespace of whoever names it, and one of its keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusAccess:
     """One Prometheus with everything needed to ask it; equal sources share their queries.
 
-    Secrets of the namespace are read when asked and never kept in a status. `labels` names the labels that name a pod.
+    Secrets of the namespace are read when asked and never kept in a status; a header has a value, or a key of a Secret that holds
+    it. `labels` names the labels that name a pod.
     """
 
     address: str
@@ -196,8 +180,8 @@ class PrometheusAccess:
     ca_secret: SecretKey | None = None
     cert_secret: SecretKey | None = None
     key_secret: SecretKey | None = None
-    headers: tuple[Header, ...] = ()
-    secret_headers: tuple[SecretHeader, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    secret_headers: tuple[tuple[str, SecretKey], ...] = ()
     labels: LabelNames = SAME_LABELS
 
     @property

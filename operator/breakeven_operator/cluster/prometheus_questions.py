@@ -43,12 +43,9 @@ from breakeven_operator.observing.past_metrics import read_past
 from breakeven_operator.observing.roll_metrics import read_roll
 from breakeven_operator.ports import (
     Clock,
-    Header,
     Metrics,
     MetricsError,
     PrometheusAccess,
-    SecretHeader,
-    SecretKey,
 )
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.targetstatus import MEASURED_PHASES
@@ -580,14 +577,12 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
         address=given.address,
         # Only where Secrets are read does the namespace make two sources different.
         namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",
-        bearer_secret=SecretKey(bearer.name, bearer.key) if bearer is not None else None,
-        ca_secret=SecretKey(authority.name, authority.key) if authority is not None else None,
-        cert_secret=SecretKey(tls.name, "tls.crt") if tls is not None else None,
-        key_secret=SecretKey(tls.name, "tls.key") if tls is not None else None,
-        headers=(Header(tenant.name, tenant.value),)
-        if tenant is not None and tenant.value is not None
-        else (),
-        secret_headers=(SecretHeader(tenant.name, SecretKey(secret.name, secret.key)),)
+        bearer_secret=(bearer.name, bearer.key) if bearer is not None else None,
+        ca_secret=(authority.name, authority.key) if authority is not None else None,
+        cert_secret=(tls.name, "tls.crt") if tls is not None else None,
+        key_secret=(tls.name, "tls.key") if tls is not None else None,
+        headers=((tenant.name, tenant.value),) if tenant is not None and tenant.value is not None else (),
+        secret_headers=((tenant.name, (secret.name, secret.key)),)
         if tenant is not None and secret is not None
         else (),
         labels=LabelNames(given.label_names.namespace, given.label_names.pod)

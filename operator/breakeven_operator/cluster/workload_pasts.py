@@ -29,7 +29,6 @@ from breakeven_operator.observing.fleet_query import of_workloads, siblings_of, 
 from breakeven_operator.observing.past_metrics import AWAITED, facts_of, first_answer, no_answer
 from breakeven_operator.ports import Fitter, Metrics, MetricsError, PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.calibrationspec import PastUse
 from breakeven_operator.workloads.known import kind_at, target_name, target_of
 
 _LOG = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ def asked_pasts(
         watch, name, target = queries.watch_of(service), target_name(service), target_of(service)
         measured = world.profiles.get(NamespacedName(service.metadata.namespace, service.metadata.name))
         pods = [pod["metadata"]["name"] for pod in world.target_pods(service)]
-        ignored, seen = service.spec.calibration.past is PastUse.IGNORE, service.status.target
+        ignored, seen = service.spec.calibration.past == "Ignore", service.status.target
         if measured or ignored or watch.source is None or not pods:
             continue
         if seen is None or not seen.model:
