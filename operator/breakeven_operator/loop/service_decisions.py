@@ -139,7 +139,12 @@ class ServiceDecisions:
             roll=world.answer(ROLLS, watch),
             later=world.answer(LATER, watch),
             arrivals=world.answer(ARRIVALS, watch),
-            guards=world.answer(GUARDS, self._queries.guards_of(service)) or {},
+            guards=(
+                world.answer(GUARDS, self._queries.guards_of(service))
+                if service.spec.update_policy.guards
+                else None
+            )
+            or {},
             first=world.firsts.get(service.metadata.uid),
             past=world.answer(PASTS, self._queries.past_of(service)),
             latencies=world.answer(LATENCIES, watch),
@@ -206,12 +211,11 @@ class ServiceDecisions:
 def with_unwritten(
     service: SpeculativeService, last: tuple[MemoryStatus | None, MemoryStatus | None] | None
 ) -> SpeculativeService:
-    """The service with the memory of its last unwritten decision, if nobody has written another than was `stored` then."""
+    """The service with the memory of its last unwritten decision (second), if the first one is still what the API server holds."""
     status = service.status
-    stored, memory = last or (None, None)
-    if last is None or status.workings is None or status.memory != stored:
+    if last is None or status.workings is None or status.memory != last[0]:
         return service
-    workings = status.workings.replace(memory=memory)
+    workings = status.workings.replace(memory=last[1])
     return service.with_status(status.replace(workings=workings))
 
 

@@ -7,11 +7,12 @@ that. This module decides; `cycle.py` has it carried out.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from breakeven_operator.actions import ActionPlan, Create, Delete
+from breakeven_operator.cluster.observer import grouped
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import MANAGED_BY, SERVICES, WATCHED_LABEL, Ref, owner_reference
 from breakeven_operator.ports import Manifest
@@ -44,11 +45,9 @@ class Watched(NamedTuple):
 
 def watched(world: Snapshot, settings: Settings) -> Watched:
     """Services to make for the annotated workloads that have none, and made ones that nobody wants any more."""
-    of_target: dict[Ref, list[SpeculativeService]] = defaultdict(list)
-    for service in world.services:
-        of_target[target_of(service)].append(service)
+    of_target = grouped(world.services, target_of)
     unwanted = [*_unwanted(world, of_target)]
-    served = [ref for ref in world.annotated if any(map(_is_made, of_target[ref]))]
+    served = [ref for ref in world.annotated if any(map(_is_made, of_target.get(ref, ())))]
     taken = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in world.manifests.values()}
     # A broken service names its target all the same: whoever repairs it shall not find another one there.
     claimed = {
@@ -58,7 +57,7 @@ def watched(world: Snapshot, settings: Settings) -> Watched:
     asking = [
         ref
         for ref in sorted(world.annotated, key=lambda ref: _age(ref, world.annotated[ref]))
-        if not of_target[ref]
+        if ref not in of_target
         and (ref.namespace, ref.name) not in claimed
         and not world.annotated[ref]["metadata"].get("deletionTimestamp")
     ]
