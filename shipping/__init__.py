@@ -1,1 +1,1 @@
-"""The operator's image and the files of a release: `make image` and `make release`."""
+"""The operator's image and the files of a release (`make image`, `make release`), and the files that `make generate` makes of code."""

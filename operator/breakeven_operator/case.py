@@ -33,7 +33,7 @@ from breakeven.serving.growths import (
 from breakeven_operator.actions import WriteProposal
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.ports import Manifest, MeanLengths
+from breakeven_operator.ports import Manifest
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.decisionstatus import Basis
@@ -145,12 +145,13 @@ class Live:
         return self.reason is ClusterReason.METRICS_AVAILABLE
 
     @cached_property
-    def lengths(self) -> MeanLengths | None:
-        """Mean lengths of the requests, if enough were seen; a calibration without a workload of its own sends these."""
+    def lengths(self) -> Window | None:
+        """Figures with the mean lengths of requests, if enough were seen; a calibration without a workload of its own sends these."""
         figures = self.figures if self.usable else None
-        if figures is None or figures.prompt_tokens is None or figures.output_tokens is None:
-            return None
-        return MeanLengths(figures.prompt_tokens, figures.output_tokens, figures.prefix_hit_ratio)
+        known = (
+            figures is not None and figures.prompt_tokens is not None and figures.output_tokens is not None
+        )
+        return figures if known else None
 
     @cached_property
     def conditions(self) -> Conditions:
@@ -249,13 +250,6 @@ class LaterReading:
     """Requests after rolls that have their last word, by namespace and common beginning of the names of a ReplicaSet's pods."""
 
     requests: Mapping[NamespacedName, ArmRequests] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class GuardReading:
-    """Values of guards by their expressions, without expressions that gave no value."""
-
-    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +407,7 @@ class ServiceObservation:
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
         later: requests after the last roll.
         arrivals: when requests came.
+        guards: values by expression, without expressions that gave no value.
         claims: PersistentVolumeClaims of its namespace, if the target mounts any and they may be read.
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
@@ -435,7 +430,7 @@ class ServiceObservation:
     roll: RollAnswer | None = None
     later: LaterReading | None = None
     arrivals: RollReading | None = None
-    guards: GuardReading | None = None
+    guards: Mapping[str, float] = field(default_factory=dict)
     first: FirstAnswer | None = None
     claims: Sequence[Manifest] = ()
     written: Mapping[str, Any] = field(default_factory=dict)

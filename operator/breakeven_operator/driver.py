@@ -51,10 +51,10 @@ from breakeven_operator.calibration.transition import measured_of, stored, usabl
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.cluster.kubernetes import KubernetesCluster
 from breakeven_operator.kinds import RUNS, SECRETS
-from breakeven_operator.ports import Cluster, ClusterError, Creator, Manifest
+from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import ArmAnswers, CalibrationRun, StoredPoint
-from breakeven_operator.resources.calibrationspec import LoadChoice, PromptSource
+from breakeven_operator.resources.calibrationspec import PromptSource
 from breakeven_operator.serve.logs import TextLines
 
 T = TypeVar("T")
@@ -84,10 +84,12 @@ class PointStore:
         """
         found = await self._persistently(self._get)
         if found is None:
-            raise RunGoneError(f"there is no CalibrationRun {self._trial.namespace}/{self._trial.run}")
-        run = CalibrationRun.read(found, f"CalibrationRun {self._trial.namespace}/{self._trial.run}")
+            raise RunGoneError(
+                f"there is no CalibrationRun {self._trial.namespace}/{self._trial.document.run}"
+            )
+        run = CalibrationRun.read(found, f"CalibrationRun {self._trial.namespace}/{self._trial.document.run}")
         if run.status.ended:
-            raise RunGoneError(f"CalibrationRun {self._trial.run} is {run.status.phase} already")
+            raise RunGoneError(f"CalibrationRun {self._trial.document.run} is {run.status.phase} already")
         self._points = list(run.status.points_of(self._trial.arm_name))
         self._answers = list(run.status.answers)
         return run
@@ -100,8 +102,8 @@ class PointStore:
     async def add(self, measured: Point) -> None:
         """Make one more point durable; returns only when the API server has it, and raises as `load` does."""
         identity = self._trial.sweep.workload.identity
-        start = self._trial.arm_name if self._trial.second_start else None
-        point = replace(measured, sweep=identity, schedule=self._trial.schedule, start=start)
+        start = self._trial.arm_name if self._trial.document.arm.second_start else None
+        point = replace(measured, sweep=identity, schedule=self._trial.document.drafts, start=start)
         index = 1 + max((stored_before.index for stored_before in self._points), default=-1)
         self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
         await self._persistently(self._apply)
@@ -112,13 +114,13 @@ class PointStore:
         await self._persistently(self._apply)
 
     async def _get(self) -> Manifest | None:
-        return await self._runs.get(RUNS, self._trial.namespace, self._trial.run)
+        return await self._runs.get(RUNS, self._trial.namespace, self._trial.document.run)
 
     async def _apply(self) -> Manifest:
         body = {
             "apiVersion": RUNS.api_version,
             "kind": RUNS.kind,
-            "metadata": {"name": self._trial.run, "namespace": self._trial.namespace},
+            "metadata": {"name": self._trial.document.run, "namespace": self._trial.namespace},
             # All of it each time: what a manager leaves out of an apply is taken away.
             "status": {
                 name: [one.to_json_object() for one in kept]
@@ -132,7 +134,7 @@ class PointStore:
             )
         except ClusterError as error:
             if error.status == 404:
-                raise RunGoneError(f"CalibrationRun {self._trial.run} was deleted") from error
+                raise RunGoneError(f"CalibrationRun {self._trial.document.run} was deleted") from error
             raise
 
     async def _persistently(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -163,18 +165,19 @@ class TrialEnvironment:
     """Settings from the Job's pod template, read from environment variables.
 
     Attributes:
-        schedule: the draft length per batch size that the engine runs, or the word for adaptive verification; None if it drafts
-            by one length.
-        answers: how its answers are kept, or all arms' answers judged; None if answers are not compared.
+        document: the measurement.
+        prompts: the user's own requests; None for made-up ones.
+        job_uid: uid of the Job whose answers are kept for the judge; empty if none are.
+        answers: folder of the answers that are judged.
     """
 
     namespace: str
-    run: str
-    arm_name: str
+    document: TrialPlan
     sweep: Sweep
     endpoint: Endpoint
-    schedule: str | None = None
-    answers: AnswerTrial | None = None
+    prompts: Dataset | None = None
+    job_uid: str = ""
+    answers: Path = Path(MOUNT_PATH)
 
     @classmethod
     def read(cls, env: Mapping[str, str]) -> TrialEnvironment:
@@ -185,9 +188,9 @@ class TrialEnvironment:
             PromptsError: the file of prompts cannot be used.
         """
         trial = _trial(_text(env, "TRIAL"))
-        planned, plan, schedule = trial.arm, trial.plan, trial.drafts
+        planned, plan = trial.arm, trial.plan
         try:
-            arm = arm_drafting(planned.method, planned.k, planned.candidate, schedule)
+            arm = arm_drafting(planned.method, planned.k, planned.candidate, trial.drafts)
         except ValueError as error:
             raise InputError(f"{_WHERE}.arm", str(error), "an arm") from error
         settings = SweepSettings(
@@ -199,16 +202,17 @@ class TrialEnvironment:
             max_seconds=trial.max_seconds,
             halved=trial.halved,
         )
-        auto = plan.load_choice is LoadChoice.AUTO
+        auto = plan.load_choice == "Auto"
         question = Question((arm,), settings, plan.expected_rps, running=arm) if auto else None
         ca_file = env.get("BREAKEVEN_CA_FILE")
         spec = workload_spec(plan.workload)
         dataset = _dataset(trial.prompts, spec.prompts)
         workload = sent(spec, plan.prompt_tokens, plan.output_tokens, dataset, drafts=planned.k > 0)
+        # The first start of an arm answers.
+        answers = plan.answers_seconds is not None and not planned.second_start and not trial.judged
         return cls(
             namespace=_text(env, "NAMESPACE"),
-            run=trial.run,
-            arm_name=planned.arm,
+            document=trial,
             sweep=Sweep((arm,), workload, settings, lengths=True, question=question),
             endpoint=Endpoint(
                 url=_text(env, "URL"),
@@ -218,40 +222,30 @@ class TrialEnvironment:
                 # The engine is asked at its pod's address, which no certificate names.
                 check_hostname=False,
             ),
-            schedule=schedule,
-            answers=_answers(trial, env, dataset),
+            prompts=dataset,
+            job_uid=_text(env, "JOB_UID") if answers else "",
+            answers=Path(env.get("BREAKEVEN_ANSWERS") or MOUNT_PATH),
         )
 
     @property
-    def second_start(self) -> bool:
-        """Whether an arm of the run is measured on a second start of its engine."""
-        return self.arm_name.endswith(AGAIN)
+    def arm_name(self) -> str:
+        """The arm, or its second start."""
+        return self.document.arm.arm
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Jobs whose answers are judged, no speculation first; empty if this trial judges none."""
+        return self.document.judged if self.document.plan.answers_seconds else ()
+
+    @property
+    def answers_s(self) -> float:
+        """Time for the answers of one arm, and for their judgement."""
+        return float(self.document.plan.answers_seconds or 0)
 
     @property
     def field_manager(self) -> str:
         """Owner of this arm's points."""
         return f"breakeven-trial-{arm_label(self.arm_name)}"
-
-
-def _answers(trial: TrialPlan, env: Mapping[str, str], dataset: Dataset | None) -> AnswerTrial | None:
-    # The first start of an arm answers.
-    if trial.plan.answers_seconds is None or (trial.arm.second_start and not trial.judged):
-        return None
-    return AnswerTrial(
-        owner=AnswerOwner(
-            _text(env, "NAMESPACE"),
-            trial.service,
-            trial.run,
-            job_name(trial.run, trial.arm.arm),
-            "" if trial.judged else _text(env, "JOB_UID"),
-        ),
-        arm=trial.arm.arm,
-        longest_s=float(trial.plan.answers_seconds),
-        tokens=trial.plan.answers_output_tokens or ANSWER_TOKENS,
-        judged=trial.judged,
-        own=dataset,
-        folder=Path(env.get("BREAKEVEN_ANSWERS") or MOUNT_PATH),
-    )
 
 
 def _dataset(path: str | None, prompts: PromptSource | None) -> Dataset | None:
@@ -277,42 +271,28 @@ def _text(env: Mapping[str, str], name: str) -> str:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerTrial:
-    """Settings of the answers' part of a trial.
-
-    Attributes:
-        longest_s: time for the answers of one arm, and for their judgement.
-        judged: Jobs whose answers are judged, no speculation first; empty: the arm is asked.
-        own: the user's own prompts; None for the shipped ones.
-    """
-
-    owner: AnswerOwner
-    arm: str
-    longest_s: float
-    tokens: int
-    judged: tuple[str, ...] = ()
-    own: Dataset | None = None
-    folder: Path = Path(MOUNT_PATH)
-
-
-async def ask_and_keep(trial: AnswerTrial, client: EngineClient, cluster: Creator) -> None:
+async def ask_and_keep(trial: TrialEnvironment, client: EngineClient, cluster: Cluster) -> None:
     """Ask the arm and keep its answers for the judge. A failure is logged and leaves the measured points as they are."""
+    arm, document = trial.arm_name, trial.document
+    owner = AnswerOwner(
+        trial.namespace, document.service, document.run, job_name(document.run, arm), trial.job_uid
+    )
+    tokens = document.plan.answers_output_tokens or ANSWER_TOKENS
     try:
-        given = await ask(client, trial.arm, gate_prompts(trial.own), trial.longest_s, trial.tokens)
-        await cluster.create(SECRETS, secret_of(given, trial.owner))
+        given = await ask(client, arm, gate_prompts(trial.prompts), trial.answers_s, tokens)
+        await cluster.create(SECRETS, secret_of(given, owner))
     except EngineError as error:
-        _LOG.warning("%s: no answers to judge: %s", trial.arm, error)
+        _LOG.warning("%s: no answers to judge: %s", arm, error)
     except ClusterError as error:
         # A pod that replaces a preempted one finds the answers there.
         if error.status != 409:
-            _LOG.warning("%s: its answers cannot be kept: %s", trial.arm, error)
+            _LOG.warning("%s: its answers cannot be kept: %s", arm, error)
     else:
-        _LOG.info("%s: %d answers, %d requests refused", trial.arm, len(given.answers), given.refused)
+        _LOG.info("%s: %d answers, %d requests refused", arm, len(given.answers), given.refused)
 
 
 async def judge_kept(
-    trial: AnswerTrial, client: EngineClient, keep: Callable[[GateFinding], Awaitable[None]]
+    trial: TrialEnvironment, client: EngineClient, keep: Callable[[GateFinding], Awaitable[None]]
 ) -> None:
     """Judge what the arms answered; hands over one finding per arm, no speculation excepted.
 
@@ -322,7 +302,7 @@ async def judge_kept(
     floor: JudgedSet | None = None
     for job in trial.judged:
         try:
-            given = kept_answers(job, trial.folder)
+            given = kept_answers(job, trial.answers)
         except InputError as error:
             _LOG.warning("%s", error)
             given = None
@@ -331,7 +311,7 @@ async def judge_kept(
             if floor is None:
                 return
             continue
-        judged = await judge(client, given, trial.longest_s)
+        judged = await judge(client, given, trial.answers_s)
         _LOG.info("%s: %d of %d answers judged", given.arm, len(judged.judged), len(given.answers))
         if floor is None:
             floor = judged
@@ -372,7 +352,7 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
     store = PointStore(trial, runs)
     run = await store.load()
     name = trial.arm_name.removesuffix(AGAIN)
-    first = measured_of(run.status.points_of(name)) if trial.second_start else []
+    first = measured_of(run.status.points_of(name)) if trial.document.arm.second_start else []
     others = measured_of(point for point in run.status.points if point.arm.removesuffix(AGAIN) != name)
     known, identity = [*others, *first], trial.sweep.workload.identity
     if any(point.sweep not in {None, identity} for point in known):
@@ -416,14 +396,14 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
 
     async with EngineClient(trial.endpoint, sweep.workload.sampling) as client:
         await client.wait_until_ready(_READY_S)
-        if trial.answers is not None and len(trial.answers.judged) > len(run.status.answers) + 1:
+        if len(trial.judged) > len(run.status.answers) + 1:
             # Before the load, and once: an engine that dies under it has judged.
-            await judge_kept(trial.answers, client, store.add_answers)
+            await judge_kept(trial, client, store.add_answers)
         measured, engines = [*first, *measured_of(store.points)], dict.fromkeys(sweep.arms, client)
         finished = await run_sweep(engines, sweep, measured, on_point=keep, on_progress=show)
-        if trial.answers is not None and not trial.answers.judged:
+        if trial.job_uid:
             # After the load: a cache that a drafter has spoilt is full by then.
-            await ask_and_keep(trial.answers, client, runs)
+            await ask_and_keep(trial, client, runs)
     if finished.out_of_time and not usable_points(store.points):
         raise OutOfTimeError(finished.reason)
     return finished

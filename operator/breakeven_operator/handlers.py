@@ -60,7 +60,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     async with contextlib.AsyncExitStack() as stack:
         try:
             parts = await stack.enter_async_context(assembled(memo.settings, dry_run=memo.dry_run))
-            await _until_served(parts.connections.cluster, memo.settings)
+            await _until_served(parts.cluster, memo.settings)
             address = memo.settings.bind_address, memo.settings.port
             server = await web.serve(parts.registry, parts.health, *address)
         except (ClusterError, RuntimeError) as error:

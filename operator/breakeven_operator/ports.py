@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from breakeven.printable import one_line
 from breakeven.readers.prometheus import InstantSample, Samples
@@ -132,15 +132,11 @@ class WatchedCluster(ClusterReader, Protocol):
         """
 
 
-class Creator(Protocol):
-    """The Kubernetes API where objects are created; the answer of a review is one."""
+class Cluster(ClusterReader, Protocol):
+    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
 
     async def create(self, resource: Resource, body: Manifest) -> Manifest:
-        """Create; raises ClusterError with status 409 when the name is taken."""
-
-
-class Cluster(ClusterReader, Creator, Protocol):
-    """The Kubernetes API, as far as the operator uses it. Every method raises ClusterError."""
+        """Create, with status 409 when the name is taken; the answer of a review is an object too."""
 
     async def apply(
         self,
@@ -166,32 +162,16 @@ class Cluster(ClusterReader, Creator, Protocol):
         """
 
 
-class SecretKey(NamedTuple):
-    """One key of a Secret, in the namespace of whoever names it."""
-
-    name: str
-    key: str
-
-
-class Header(NamedTuple):
-    """A header of HTTP."""
-
-    name: str
-    value: str
-
-
-class SecretHeader(NamedTuple):
-    """A header of HTTP whose value is in a Secret."""
-
-    name: str
-    secret: SecretKey
+SecretKey: TypeAlias = tuple[str, str]
+"""Name of a Secret, in the namespace of whoever names it, and one of its keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusAccess:
     """One Prometheus with everything needed to ask it; equal sources share their queries.
 
-    Secrets of the namespace are read when asked and never kept in a status. `labels` names the labels that name a pod.
+    Secrets of the namespace are read when asked and never kept in a status; a header has a value, or a key of a Secret that holds
+    it. `labels` names the labels that name a pod.
     """
 
     address: str
@@ -200,8 +180,8 @@ class PrometheusAccess:
     ca_secret: SecretKey | None = None
     cert_secret: SecretKey | None = None
     key_secret: SecretKey | None = None
-    headers: tuple[Header, ...] = ()
-    secret_headers: tuple[SecretHeader, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    secret_headers: tuple[tuple[str, SecretKey], ...] = ()
     labels: LabelNames = SAME_LABELS
 
     @property
@@ -235,33 +215,3 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialSettings:
-    """Settings that all calibration Jobs have in common; from the operator's own environment.
-
-    Attributes:
-        image: the operator's own image, which has the load driver.
-        image_pull_policy: of the driver's container; empty: the cluster's default.
-        gpu_label: node label that names the GPU class.
-        longest_s: of a calibration, whatever its budget says.
-        cluster_role: with the drivers' rights.
-    """
-
-    image: str
-    image_pull_policy: str = ""
-    priority_class: str = ""
-    queue_name: str = ""
-    gpu_label: str = "nvidia.com/gpu.product"
-    ttl_seconds_after_finished: int = 600
-    longest_s: int = 86400
-    cluster_role: str = "breakeven-trial"
-
-
-class MeanLengths(NamedTuple):
-    """Tokens per request, on average, and the share of prompts that the prefix cache holds; None if not counted."""
-
-    prompt_tokens: float
-    output_tokens: float
-    prefix_hit_ratio: float | None = None

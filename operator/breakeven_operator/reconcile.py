@@ -285,7 +285,6 @@ def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: V
         str(verdict.reason),
         _promised(verdict),
         figures.rps if figures is not None else None,
-        figures.latency_s if figures is not None else None,
     )
     context = replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence))
     started = begin(context, change)

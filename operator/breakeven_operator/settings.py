@@ -7,8 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -26,20 +25,9 @@ from breakeven.errors import InputError
 from breakeven.intake import wrong_field
 from breakeven.serving.opt_in import VARIABLE
 from breakeven.serving.promql import SAME_LABELS, LabelNames
-from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.base import Model
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
-
-
-@dataclass(frozen=True, slots=True)
-class WatchSettings:
-    """Settings of the services that are made: candidates as JSON, and how many there may be, over all namespaces and in one."""
-
-    candidates: Mapping[str, Any]
-    most: int
-    most_per_namespace: int
-
 
 # Variables that the kubelet adds for every Service of the namespace whose name begins like ours.
 _SERVICE_LINK = re.compile(r"^BREAKEVEN_(.+_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)$")
@@ -134,7 +122,10 @@ class Settings(BaseModel):
         prometheus_timeout_s: of one query of any Prometheus, from its beginning to the last byte of the answer.
         prometheus_label_names: what that server calls the labels namespace and pod, such as pod=exported_pod.
         prometheus_allowed_addresses: loopback and link-local servers that services may name all the same.
-        trial_image, trial_image_pull_policy, trial_priority_class, trial_queue_name, trial_ttl_s, trial_longest_s, trial_cluster_role, gpu_label: see `TrialSettings`.
+        trial_image: the operator's own, which has the load driver; trial_image_pull_policy: empty: the cluster's default.
+        trial_longest_s: of a calibration, whatever its budget says.
+        trial_cluster_role: with the drivers' rights.
+        gpu_label: node label that names the GPU class.
         allowed_drafters: how the drafters begin that services may name; empty: all.
         watch_annotated: make services for workloads whose annotation asks for one.
         default_candidates: of such services, as JSON; None if there are none.
@@ -219,28 +210,6 @@ class Settings(BaseModel):
             wanted = wanted or "candidates for the services of annotated workloads"
             raise _wrong(given, wanted, field="BREAKEVEN_DEFAULT_CANDIDATES")
         return self
-
-    @property
-    def watching(self) -> WatchSettings | None:
-        """Settings of services for annotated workloads; None if none are made."""
-        candidates = self.default_candidates
-        if self.watch_annotated == "false" or candidates is None:
-            return None
-        return WatchSettings(candidates.to_json_object(), self.most_watched, self.most_watched_per_namespace)
-
-    @property
-    def trial(self) -> TrialSettings:
-        """Settings that all calibration Jobs have in common."""
-        return TrialSettings(
-            image=self.trial_image,
-            image_pull_policy=self.trial_image_pull_policy,
-            priority_class=self.trial_priority_class,
-            queue_name=self.trial_queue_name,
-            ttl_seconds_after_finished=self.trial_ttl_s,
-            longest_s=self.trial_longest_s,
-            gpu_label=self.gpu_label,
-            cluster_role=self.trial_cluster_role,
-        )
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import NamedTuple
 
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
@@ -217,13 +216,6 @@ class ProfileEntry:
     model: str | None = None
     image: str | None = None
     drafters: Mapping[str, str] = field(default_factory=dict)
-
-
-class Doubt(NamedTuple):
-    """Reason to measure a profile again, by live traffic; `dispelled`: the profile was tested, and there is no such reason."""
-
-    trigger: Trigger | None = None
-    dispelled: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,9 @@ from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import DEPLOYMENTS, Ref
 from breakeven_operator.loop.watching import watched
-from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
-from breakeven_operator.settings import WatchSettings, read_settings
+from breakeven_operator.settings import read_settings
 from breakeven_operator.workloads.known import STATEFUL_SET
 from fakes.calibration_world import World
 from localcluster import LocalCluster, LocalClusterError
@@ -479,7 +478,13 @@ def test_rights_it_does_not_have(cluster, target, denied):
 IMAGE = f"ghcr.io/breakeven-dev/breakeven:{__version__}"
 """The chart's objects if nothing else is asked for."""
 OURS = {"app.kubernetes.io/managed-by": "breakeven", "breakeven.dev/service": "chat"}
-SETTINGS = TrialSettings(IMAGE, priority_class="breakeven-calibration", image_pull_policy="IfNotPresent")
+SETTINGS = read_settings(
+    {
+        "BREAKEVEN_TRIAL_IMAGE": IMAGE,
+        "BREAKEVEN_TRIAL_PRIORITY_CLASS": "breakeven-calibration",
+        "BREAKEVEN_TRIAL_IMAGE_PULL_POLICY": "IfNotPresent",
+    }
+)
 REFUSED = re.compile(
     r'"([^"\s]+)" is (?:forbidden|invalid): (?:: )?ValidatingAdmissionPolicy \'[^\']+\' with binding .* denied request: (.*)'
 )
@@ -1133,7 +1138,8 @@ def test_a_service_that_it_makes_looks_and_it_deletes_no_other(cluster, target):
     found = json.loads(
         cluster.kubectl("get", "deployment", "chat-vllm", f"--namespace={target}", "--output=json").stdout
     )
-    settings = WatchSettings({"methods": [{"name": "ngram", "method": "ngram"}]}, 1, 1)
+    candidates = json.dumps({"methods": [{"name": "ngram", "method": "ngram"}]})
+    settings = read_settings({"BREAKEVEN_DEFAULT_CANDIDATES": candidates})
     world = replace(Snapshot(), annotated={ref: found})
     ((plan,), _) = watched(world, settings)
     (action,) = plan.actions

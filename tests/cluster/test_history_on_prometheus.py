@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from breakeven.cli import root
 from breakeven.prior.public_table import ServiceFacts
 from breakeven.serving.promql import EngineSeries
-from breakeven_operator.cluster import workload_pasts
+from breakeven_operator.cluster import prometheus_answers
 from breakeven_operator.cluster.fitter import ChildFitter
+from breakeven_operator.cluster.prometheus_answers import WorkloadPast, first_answers
 from breakeven_operator.cluster.prometheus_api import PrometheusClient
 from breakeven_operator.cluster.prometheus_questions import Runner
-from breakeven_operator.cluster.workload_pasts import WorkloadPast, first_answers
 from breakeven_operator.ports import PrometheusAccess
 from fakes.manual_clock import FakeClock
 from fakes.past_samples import openmetrics
@@ -91,7 +91,7 @@ def test_a_real_prometheus_says_the_same(kind, pasts, address, monkeypatch):
 
 @pytest.mark.parametrize("kind", [PastOf.TWO_ARMS, PastOf.ONE_ARM])
 async def test_the_operator_reads_the_same_law_through_its_own_client(kind, pasts, address, monkeypatch):
-    monkeypatch.setattr(workload_pasts, "LOOKBACK_S", DAYS * 86400)
+    monkeypatch.setattr(prometheus_answers, "LOOKBACK_S", DAYS * 86400)
     clock = FakeClock()
     clock.advance(pasts[kind].end_s + 5.0 - clock.now().timestamp())
     ended: asyncio.Queue[str] = asyncio.Queue()

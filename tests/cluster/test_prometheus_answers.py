@@ -18,7 +18,6 @@ from breakeven.serving.growths import ENGINES
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.generate.dashboard import ROWS, dashboard_json
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import (
     FIRST_SEEN,
@@ -43,6 +42,7 @@ from breakeven_sim.engine.requests import Request
 from fakes.notes import notes_of
 from operatorcluster.made_up_prometheus import asked, prometheus_of, series_of
 from operatorcluster.waiting import until
+from shipping.generate.dashboard import ROWS, dashboard_json
 
 pytestmark = pytest.mark.always
 

@@ -115,8 +115,8 @@ class FakeCluster:
             and _selected(self.objects[key], fields)
         ]
         texts = self.stored.get(resource.plural, ())
-        page = read_page(f'{{"items": [{", ".join(texts)}]}}'.encode(), resource)
-        found += [item for item in page.items if namespace in {None, item["metadata"].get("namespace")}]
+        items, _, _ = read_page(f'{{"items": [{", ".join(texts)}]}}'.encode(), resource)
+        found += [item for item in items if namespace in {None, item["metadata"].get("namespace")}]
         return found if trim is None else [kept for item in found if (kept := trim(item)) is not None]
 
     async def watch(

@@ -31,8 +31,8 @@ from breakeven_operator.calibration.jobs import DRIVER, TrialPlan
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.kinds import ARM_LABEL, JOBS, PROFILES, RUNS
-from breakeven_operator.ports import TrialSettings
 from breakeven_operator.resources.base import AGAIN
+from breakeven_operator.settings import Settings, read_settings
 from breakeven_operator.workloads.known import DEPLOYMENT
 from breakeven_operator.workloads.workload import NearbyObjects, PodState, Workload, observe
 
@@ -117,7 +117,7 @@ metadata: {name: chat-7f3c2, namespace: llm, uid: run-uid, generation: 1}
 spec: {serviceRef: {name: chat}, trigger: Initial}
 """)
 
-SETTINGS = TrialSettings(image="ghcr.io/breakeven-dev/breakeven:1.0.0")
+SETTINGS = read_settings({"BREAKEVEN_TRIAL_IMAGE": "ghcr.io/breakeven-dev/breakeven:1.0.0"})
 
 
 def timestamp(time: datetime) -> str:
@@ -146,7 +146,7 @@ class World:
     may_start: bool = True
     duplicate_of: str | None = None
     in_force: Profile | None = None
-    settings: TrialSettings = SETTINGS
+    settings: Settings = SETTINGS
     config_maps: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     files_problem: str | None = None
     warnings: dict[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from breakeven_operator.cluster.cluster_objects import (
 from breakeven_operator.cluster.fitter import FitTurns
 from breakeven_operator.cluster.observer import Observer, joined_targets
 from breakeven_operator.cluster.prometheus_answers import PrometheusReader, QueryLimits
-from breakeven_operator.cluster.snapshot import Scope, Snapshot
+from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster.watched_objects import WatchedObjects
 from breakeven_operator.cluster.writer import DryRun, Writer
 from breakeven_operator.kinds import (
@@ -46,7 +46,7 @@ from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.serve.telemetry import Telemetry
-from breakeven_operator.settings import Settings, WatchSettings
+from breakeven_operator.settings import Settings
 from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.known import KINDS, made_of
 from breakeven_operator.workloads.object_facts import node_is_lost
@@ -185,7 +185,7 @@ class FleetWorld:
         timing: of the operator's settings, from the next `restart` on.
         kind: of the target: a Deployment, `stateful`, `grouped`, or what `form` makes of the Deployment.
         watched: objects are read by watches after the next `restart`; other people's changes then come by no watch.
-        watching: settings of services that are made for annotated workloads, from the next `restart` on; None: none are.
+        watching: settings of services that are made for annotated workloads, from the next `restart` on; empty: none are.
         left: what the last cycle showed: its world, and the services as it left them; None before the first one.
     """
 
@@ -226,7 +226,7 @@ class FleetWorld:
         self.dry_run = dry_run
         self.pods_per_query = pods_per_query
         self.watched = False
-        self.watching: WatchSettings | None = None
+        self.watching: dict[str, Any] = {}
         self.takes_proposals = True
         self.left: tuple[Snapshot, Sequence[SpeculativeService]] | None = None
         self.add_node("a100-0")
@@ -270,8 +270,7 @@ class FleetWorld:
             default_source=PrometheusAccess("http://prometheus:9090"),
             limits=QueryLimits(pods_per_query=self.pods_per_query),
         )
-        scope = Scope(annotated=self.watching is not None)
-        self.observer = Observer(self.cluster, self.clock, objects, answers, scope)
+        self.observer = Observer(self.cluster, self.clock, objects, answers, self._settings())
         writer = (
             DryRun(self.shown.append)
             if self.dry_run
@@ -301,14 +300,7 @@ class FleetWorld:
             "timing": self.timing,
             "next_rollout": "true" if self.takes_proposals else "false",
         }
-        if self.watching is not None:
-            given |= {
-                "watch_annotated": "true",
-                "default_candidates": Candidates.read(self.watching.candidates, "candidates"),
-                "most_watched": self.watching.most,
-                "most_watched_per_namespace": self.watching.most_per_namespace,
-            }
-        return Settings().model_copy(update=given)
+        return Settings().model_copy(update=given | self.watching)
 
     def _left_by_cycle(self, world: Snapshot, services: Sequence[SpeculativeService]) -> None:
         self.left = world, services

@@ -22,7 +22,7 @@ from breakeven_operator.kinds import (
     WATCHED_LABEL,
     Resource,
 )
-from breakeven_operator.settings import WatchSettings
+from breakeven_operator.resources.candidates import Candidates
 from fakes.fleet_world import SERVICE, TARGET, FleetWorld, as_stateful_set, profile_json
 
 CANDIDATES = {"methods": [{"name": "eagle", "method": "eagle3", "model": "org/head", "draftLengths": [3]}]}
@@ -42,7 +42,12 @@ def emptied(*, most: int = 50, most_per_namespace: int = 10, watched: bool = Fal
     """A world without a service, whose operator makes them."""
     world = FleetWorld()
     world.cluster.remove(SERVICES, "llm", "chat")
-    world.watching = WatchSettings(CANDIDATES, most, most_per_namespace)
+    world.watching = {
+        "watch_annotated": "true",
+        "default_candidates": Candidates.read(CANDIDATES, "candidates"),
+        "most_watched": most,
+        "most_watched_per_namespace": most_per_namespace,
+    }
     world.watched = watched
     world.restart()
     return world
@@ -282,7 +287,7 @@ async def test_by_watches_too_the_service_is_made_and_decided_about():
 @pytest.mark.parametrize("watched", [False, True])
 async def test_without_the_setting_no_workload_is_looked_for(watched):
     world = emptied(watched=watched)
-    world.watching = None
+    world.watching = {}
     world.restart()
     annotate(world)
     asked = []

@@ -17,8 +17,8 @@ from breakeven_operator.resources.candidates import (
     OWN_FIELDS,
     SpeculativeMethod,
 )
-from breakeven_operator.resources.schema import structural
 from draws import draws
+from shipping.generate.definitions import structural
 
 METHODS = structural(SpeculativeService)["properties"]["spec"]["properties"]["candidates"]["properties"][
     "methods"

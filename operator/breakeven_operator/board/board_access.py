@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from breakeven_operator.kinds import SERVICES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
-from breakeven_operator.ports import ClusterError, Creator
+from breakeven_operator.ports import Cluster, ClusterError
 
 MOST_NAMESPACES = 100
 """Namespaces that one page asks about; a reader with rights in the whole cluster needs one question."""
@@ -92,7 +92,7 @@ class _ReviewedUser:
 class ReviewedAccess:
     """Namespaces by TokenReview and SubjectAccessReview of the cluster."""
 
-    def __init__(self, cluster: Creator, monotonic: Callable[[], float]) -> None:
+    def __init__(self, cluster: Cluster, monotonic: Callable[[], float]) -> None:
         self._cluster = cluster
         self._monotonic = monotonic
         self._readers: _Kept[_ReviewedUser | None] = _Kept(monotonic)

@@ -28,7 +28,7 @@ from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.resources.updatepolicy import Mode
-from breakeven_operator.step import Calibrated, Doubt, ProfileEntry
+from breakeven_operator.step import Calibrated, ProfileEntry
 from breakeven_operator.workloads.fingerprint import Identity
 
 
@@ -38,7 +38,7 @@ def calibrated(
     identity: Identity | None,
     startup_s: float | None,
     now: datetime,
-    doubt: Callable[[ProfileEntry], Doubt] | None = None,
+    doubt: Callable[[ProfileEntry], tuple[Trigger | None, bool]] | None = None,
 ) -> Calibrated:
     """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
 
@@ -325,7 +325,7 @@ def find_in_force(
     profiles: Sequence[ProfileEntry],
     failures: int,
     now: datetime,
-    doubt: Callable[[ProfileEntry], Doubt] | None,
+    doubt: Callable[[ProfileEntry], tuple[Trigger | None, bool]] | None,
 ) -> InForce:
     """The newest profile of what the target is now, unless it has expired or cannot be read.
 
@@ -350,9 +350,11 @@ def find_in_force(
     if missing:
         lacks = f"{entry.name} is in force without {', '.join(missing)}, not yet measured"
         return InForce(entry, ClusterReason.CANDIDATES_CHANGED, lacks, Trigger.CANDIDATES_CHANGED)
-    doubted = doubt(entry) if doubt is not None else Doubt()
-    message = f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({doubted.trigger})' if doubted.trigger else ''}"
-    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, doubted.trigger, doubted.dispelled)
+    trigger, dispelled = doubt(entry) if doubt is not None else (None, False)
+    message = (
+        f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({trigger})' if trigger else ''}"
+    )
+    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, trigger, dispelled)
 
 
 def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failures: int) -> InForce:

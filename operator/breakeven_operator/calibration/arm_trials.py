@@ -46,7 +46,7 @@ from breakeven_operator.resources.calibrationrun import (
     PlannedArm,
     RunPhase,
 )
-from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod, UnknownMethod
+from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.workloads.served_engine import ServedEngine
 
@@ -557,7 +557,7 @@ def refusal_of(planned: PlannedArm, engine: ServedEngine, candidates: Candidates
     """
     config = json.loads(planned.speculative_config)
     method = _method_of(planned, candidates)
-    if config is None or (method is not None and method.unknown_method is UnknownMethod.ALLOW):
+    if config is None or (method is not None and method.unknown_method == "Allow"):
         return None
     version = version_of(str(engine.container.get("image") or ""))
     found = [] if version is None else unknown_words((), config, version)

@@ -36,11 +36,12 @@ from breakeven_operator.kinds import (
     new_object,
     owner_reference,
 )
-from breakeven_operator.ports import Manifest, TrialSettings
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.base import StatusModel
 from breakeven_operator.resources.calibrationrun import CalibrationPlan, PlannedArm
 from breakeven_operator.resources.calibrationspec import Calibration
 from breakeven_operator.resources.candidates import table_of
+from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.served_engine import ServedEngine
 
 DRIVER = "driver"
@@ -161,7 +162,7 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
         max_concurrency=podcopy.max_concurrency(engine),
         halved=limits.halved,
     )
-    queue = {"kueue.x-k8s.io/queue-name": settings.queue_name} if settings.queue_name else {}
+    queue = {"kueue.x-k8s.io/queue-name": settings.trial_queue_name} if settings.trial_queue_name else {}
     pod = {
         "metadata": {"labels": labels, "annotations": podcopy.pod_annotations(template)},
         "spec": _pod_spec(view, trial, engine, address),
@@ -176,7 +177,7 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
     )
 
 
-def _life(plan: CalibrationPlan, limits: TrialLimits, settings: TrialSettings) -> dict[str, Any]:
+def _life(plan: CalibrationPlan, limits: TrialLimits, settings: Settings) -> dict[str, Any]:
     """How often the Job tries, how long it runs, and how long it stays."""
     evicted = {"type": "DisruptionTarget", "status": "True"}
     return {
@@ -184,7 +185,7 @@ def _life(plan: CalibrationPlan, limits: TrialLimits, settings: TrialSettings) -
         "activeDeadlineSeconds": limits.active_s,
         # Answers go with the arm's Job, so it stays until they are judged.
         "ttlSecondsAfterFinished": max(
-            settings.ttl_seconds_after_finished,
+            settings.trial_ttl_s,
             plan.budget.max_duration_seconds if plan.answers_seconds else 0,
         ),
         "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [evicted]}]},
@@ -212,8 +213,8 @@ def _pod_spec(
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 30,
     }
-    if settings.priority_class:
-        spec["priorityClassName"] = settings.priority_class
+    if settings.trial_priority_class:
+        spec["priorityClassName"] = settings.trial_priority_class
     return spec
 
 
@@ -221,7 +222,7 @@ def _driver(
     trial: TrialPlan,
     engine: ServedEngine,
     address: podcopy.EngineAddress,
-    settings: TrialSettings,
+    settings: Settings,
     *,
     as_root: bool,
 ) -> dict[str, Any]:
@@ -232,7 +233,7 @@ def _driver(
         {"name": "BREAKEVEN_TRIAL", "value": trial.text},
         {"name": "BREAKEVEN_URL", "value": f"{address.scheme}://$(POD_IP):{address.port}"},
     ]
-    driver: dict[str, Any] = {"name": DRIVER, "image": settings.image}
+    driver: dict[str, Any] = {"name": DRIVER, "image": settings.trial_image}
     prompts = sending.workload_spec(trial.plan.workload).prompts
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]
     if trial.judged:
@@ -252,8 +253,8 @@ def _driver(
         mount, path = _certificate(engine.container, address.certificate)
         env.append({"name": "BREAKEVEN_CA_FILE", "value": path})
         mounts += mount
-    if settings.image_pull_policy:
-        driver["imagePullPolicy"] = settings.image_pull_policy
+    if settings.trial_image_pull_policy:
+        driver["imagePullPolicy"] = settings.trial_image_pull_policy
     return {
         **driver,
         "command": ["breakeven-operator"],
@@ -330,7 +331,7 @@ def _of_service(resource: Resource, service: Manifest, **parts: Any) -> dict[str
     return new_object(resource, made_name(meta["name"]), meta["namespace"], labels, owner, **parts)
 
 
-def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] | None:
+def schedule_job(service: Manifest, settings: Settings) -> dict[str, Any] | None:
     """The CronJob whose Jobs ask for a calibration; None if the service has no schedule.
 
     Its Jobs only create a CalibrationRun and hold no GPU; `kubectl create job --from=cronjob/...` does the same by
@@ -367,12 +368,12 @@ def schedule_job(service: Manifest, settings: TrialSettings) -> dict[str, Any] |
     )
 
 
-def _asking_pod(service: Manifest, settings: TrialSettings) -> dict[str, Any]:
+def _asking_pod(service: Manifest, settings: Settings) -> dict[str, Any]:
     """The pod that asks for a calibration of the service: one container of Breakeven's image, without a GPU."""
     meta = service["metadata"]
     container: dict[str, Any] = {
         "name": DRIVER,
-        "image": settings.image,
+        "image": settings.trial_image,
         "command": ["breakeven-operator"],
         "args": ["request-run"],
         "env": [
@@ -385,8 +386,8 @@ def _asking_pod(service: Manifest, settings: TrialSettings) -> dict[str, Any]:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [TOKEN_MOUNT],
     }
-    if settings.image_pull_policy:
-        container["imagePullPolicy"] = settings.image_pull_policy
+    if settings.trial_image_pull_policy:
+        container["imagePullPolicy"] = settings.trial_image_pull_policy
     return {
         "restartPolicy": "Never",
         "serviceAccountName": made_name(meta["name"]),

@@ -48,7 +48,6 @@ from breakeven_operator.resources.calibrationrun import (
     StoredPoint,
     read_run,
 )
-from breakeven_operator.resources.calibrationspec import LoadChoice
 from breakeven_operator.resources.meta import Aspect, merge
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
@@ -221,7 +220,7 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
     names = ", ".join(spoken(arm.arm) for arm in plan.arms if not arm.second_start)
     if imported is None:
         statuses = tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms)
-        most = "at most " if plan.load_choice is LoadChoice.AUTO else ""
+        most = "at most " if plan.load_choice == "Auto" else ""
         message = (
             f"arms {names} {_WAYS[plan.in_turns]}; {most}{plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
             f" and {human_time(plan.budget.max_duration_seconds)}"

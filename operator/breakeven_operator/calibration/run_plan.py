@@ -81,7 +81,7 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
         pending_deadline_seconds=calibration.pending_deadline_seconds,
         answers_seconds=answers_s,
         answers_output_tokens=calibration.answers.output_tokens if answers_s else None,
-        budget=(run.spec.budget or calibration.budget).within(view.settings.longest_s),
+        budget=(run.spec.budget or calibration.budget).within(view.settings.trial_longest_s),
         confidence_percent=service.spec.update_policy.confidence_percent,
         target=view.target.ref.name,
         target_uid=view.target.ref.uid,

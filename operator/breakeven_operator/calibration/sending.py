@@ -66,8 +66,9 @@ def _lengths(view: RunView, workload: WorkloadSpec) -> tuple[int, int]:
         return max(1, round(pairs.mean_prompt_tokens)), max(2, round(pairs.mean_output_tokens))
     if workload.prompt_tokens is not None and workload.output_tokens is not None:
         return workload.prompt_tokens, max(2, workload.output_tokens)
-    if view.seen_lengths is not None:
-        return max(1, round(view.seen_lengths.prompt_tokens)), max(2, round(view.seen_lengths.output_tokens))
+    seen = view.seen_lengths
+    if seen is not None and seen.prompt_tokens is not None and seen.output_tokens is not None:
+        return max(1, round(seen.prompt_tokens)), max(2, round(seen.output_tokens))
     return DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS
 
 

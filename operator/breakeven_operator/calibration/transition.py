@@ -13,10 +13,11 @@ from breakeven.phrases import figure
 from breakeven.points.point import COLUMNS, LoadMode, Point
 from breakeven.points.table import written
 from breakeven.profile import Profile
+from breakeven.serving.counted_window import Window
 from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
-from breakeven_operator.ports import Manifest, MeanLengths, TrialSettings
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import (
     STORED_COLUMNS,
@@ -30,6 +31,7 @@ from breakeven_operator.resources.calibrationrun import (
     StoredPoint,
 )
 from breakeven_operator.resources.meta import Aspect, Condition, merge
+from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.fingerprint import Identity
 from breakeven_operator.workloads.workload import Workload
 
@@ -133,14 +135,14 @@ class RunView:
     selectors: tuple[Manifest, ...]
     may_start: bool
     duplicate_of: str | None
-    settings: TrialSettings
+    settings: Settings
     network_policies: tuple[Manifest, ...] = ()
     events: tuple[Manifest, ...] = ()
     warnings: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[Manifest, ...] = ()
     config_maps: Mapping[str, Manifest | None] = field(default_factory=dict)
     files_problem: str | None = None
-    seen_lengths: MeanLengths | None = None
+    seen_lengths: Window | None = None
     in_force: Profile | None = None
     lost_nodes: frozenset[str] = frozenset()
 

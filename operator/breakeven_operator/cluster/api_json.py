@@ -8,9 +8,9 @@ this process's memory, so only the fields that a cycle reads are kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from sys import intern
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import msgspec
 import pydantic_core
@@ -50,14 +50,6 @@ _TOO_DEEP = "recursion"
 
 class UnexpectedJsonError(ValueError):
     """JSON that is not what the API server answers with."""
-
-
-class Page(NamedTuple):
-    """A page of a list: its objects, the token of the next page (empty: there is none), the moment that all pages are of."""
-
-    items: Sequence[Manifest]
-    token: str
-    version: str
 
 
 # The types of what the operator reads of an object before anything is known about whose it is. Unlisted members are free.
@@ -204,15 +196,15 @@ def read_object(text: bytes, resource: Resource) -> dict[str, Any]:
     return _shaped(found, resource)
 
 
-def read_page(text: bytes, resource: Resource) -> Page:
-    """A page of a list.
+def read_page(text: bytes, resource: Resource) -> tuple[list[Manifest], str, str]:
+    """The objects of a page of a list, the token of the next page (empty: there is none), and the moment that all pages are of.
 
     Raises:
         ValueError: it is no page, or one of its objects has no identity.
     """
     try:
         page = pydantic_core.from_json(text)
-        items = [_shaped(item, resource) for item in _list(page)]
+        items: list[Manifest] = [_shaped(item, resource) for item in _list(page)]
     except ValueError:
         members = _members(text)
         page = {"metadata": pydantic_core.from_json(members.get("metadata", b"{}")), "items": []}
@@ -220,7 +212,7 @@ def read_page(text: bytes, resource: Resource) -> Page:
     meta = page.get("metadata") or {}
     if any(not _is_identified(item) for item in items):
         raise UnexpectedJsonError("an item without a uid")
-    return Page(items, str(meta.get("continue") or ""), str(meta.get("resourceVersion") or ""))
+    return items, str(meta.get("continue") or ""), str(meta.get("resourceVersion") or "")
 
 
 def read_event(line: bytes, resource: Resource) -> WatchEvent | Mapping[str, Any]:

@@ -6,8 +6,7 @@ SpeculationProfiles are parsed once, because their spec never changes.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -21,14 +20,6 @@ from breakeven_operator.resources import SpeculationProfile
 from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.known import KINDS, WATCHABLE, asks_to_be_watched
 from breakeven_operator.workloads.object_facts import owner_of, parse_time
-
-
-def by_service(profiles: Iterable[ProfileEntry]) -> dict[NamespacedName, list[ProfileEntry]]:
-    """Profiles by the service that owns them."""
-    found: dict[NamespacedName, list[ProfileEntry]] = defaultdict(list)
-    for entry in profiles:
-        found[entry.service].append(entry)
-    return found
 
 
 def file_profile(manifest: Manifest) -> ProfileEntry:

@@ -18,7 +18,7 @@ import aiohttp
 import pydantic_core
 from kubernetes.aio import client, config
 
-from breakeven_operator.cluster.api_json import Page, problem_of, read_event, read_object, read_page
+from breakeven_operator.cluster.api_json import problem_of, read_event, read_object, read_page
 from breakeven_operator.kinds import FIELD_MANAGER, NODES, REPLICASETS, Ref, Resource
 from breakeven_operator.ports import (
     ClusterError,
@@ -150,13 +150,14 @@ class KubernetesCluster:
     ) -> list[Manifest]:
         """See `Cluster.list_all`; large collections come in pages of one consistent read."""
         items: list[Manifest] = []
-        async for page in self._pages(resource, namespace, labels, fields):
-            items.extend(page.items if trim is None else filter(None, map(trim, page.items)))
+        async for page, _ in self._pages(resource, namespace, labels, fields):
+            items.extend(page if trim is None else filter(None, map(trim, page)))
         return items
 
     async def _pages(
         self, resource: Resource, namespace: str | None, labels: str, fields: str = ""
-    ) -> AsyncGenerator[Page]:
+    ) -> AsyncGenerator[tuple[list[Manifest], str]]:
+        """The objects of each page, and the version that all pages are of."""
         token = ""
         accept = _METADATA_LIST if resource in _METADATA_SUFFICES else _JSON
         while True:
@@ -167,13 +168,12 @@ class KubernetesCluster:
             path = resource.path(namespace)
             text = await self._request("GET", path, query=query, accept=accept)
             try:
-                page = read_page(text, resource)
+                items, token, version = read_page(text, resource)
             except ValueError as error:
                 # Read as an empty list, it would mean a cluster without any object.
                 raise ClusterError(f"GET {path}: a page that is no list ({error})") from error
-            self._report(resource, page.items)
-            yield page
-            token = page.token
+            self._report(resource, items)
+            yield items, version
             if not token:
                 return
 
@@ -197,11 +197,11 @@ class KubernetesCluster:
             else:
                 return
         if not version:
-            async for page in self._pages(resource, namespace, labels):
-                for item in page.items:
-                    yield WatchEvent(EventKind.ADDED, item)
+            async for page, moment in self._pages(resource, namespace, labels):
                 # All pages are of one moment, and say which.
-                version = page.version
+                version = moment
+                for item in page:
+                    yield WatchEvent(EventKind.ADDED, item)
             yield WatchEvent(EventKind.SYNCED, {"metadata": {"resourceVersion": version}})
         async for event in self._follow(resource, namespace, labels, [("resourceVersion", version)]):
             yield event

@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from breakeven.errors import InputError
 from breakeven.serving.rolling import mounted_claims
 from breakeven_operator.cluster.api_json import problem_of
-from breakeven_operator.cluster.cluster_objects import ClusterObjects, Interest, by_service
+from breakeven_operator.cluster.cluster_objects import ClusterObjects, Interest
 from breakeven_operator.cluster.prometheus_answers import PrometheusReader
-from breakeven_operator.cluster.snapshot import InvalidService, Scope, Snapshot
+from breakeven_operator.cluster.snapshot import InvalidService, Snapshot
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
@@ -35,6 +35,7 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.ports import Clock, Cluster, ClusterError, ClusterReader, Manifest
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.known import (
     KINDS,
     OwningKind,
@@ -83,9 +84,9 @@ class Observer:
         clock: Clock,
         objects: ClusterObjects,
         answers: PrometheusReader,
-        scope: Scope = Scope(),  # noqa: B008 - it is frozen
+        settings: Settings,
     ) -> None:
-        self._scope = scope
+        self._settings = settings
         self.cluster: ClusterReader = cluster
         self._objects = objects
         self._answers = answers
@@ -156,9 +157,6 @@ class Observer:
             self._around(busy, _mounting(readable)),
             self._warnings.read(awaited, _lacking_pods(readable, makers)),
         )
-        claims: dict[Ref, list[Claim]] = defaultdict(list)
-        for service in services:
-            claims[target_of(service)].append(Claim.of(service))
         in_namespaces = _by_namespace(pods)
         return Snapshot(
             services=services,
@@ -171,17 +169,20 @@ class Observer:
                 **{ref: problem for ref, one in targets.items() if (problem := problem_of(one)) is not None},
             },
             annotated=annotated,
-            makers=_by_owner(makers),
-            pods_of=_by_owner(living),
+            makers=grouped(makers, owner_uid),
+            pods_of=grouped(living, owner_uid),
             pod_names={
                 namespace: frozenset(pod["metadata"]["name"] for pod in found)
                 for namespace, found in in_namespaces.items()
             },
-            claims=claims,
+            claims={
+                target: [Claim.of(one) for one in theirs]
+                for target, theirs in grouped(services, target_of).items()
+            },
             objects={PODS: in_namespaces, JOBS: _by_namespace(jobs), **around},
             cron_jobs={NamespacedName.of(c): c for c in crons},
             runs=runs,
-            profiles=by_service(profiles),
+            profiles=grouped(profiles, lambda entry: entry.service),
             selectors=selectors,
             warnings=warnings,
             node_labels={n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes},
@@ -211,7 +212,9 @@ class Observer:
             )
         except InputError as error:
             return str(error)
-        strays = ((m.name, m.strays_from(self._scope.drafters)) for m in service.spec.candidates.methods)
+        strays = (
+            (m.name, m.strays_from(self._settings.allowed_drafters)) for m in service.spec.candidates.methods
+        )
         problems = (f"spec.candidates.methods {name}: {problem}" for name, problem in strays if problem)
         return next(problems, service)
 
@@ -232,7 +235,7 @@ class Observer:
         return Interest(
             frozenset(manifest["metadata"]["namespace"] for manifest in manifests),
             frozenset(ref for one in services for ref in (target_of(one), *made_of(target_of(one)))),
-            self._scope.annotated,
+            self._settings.watch_annotated == "true",
         )
 
     async def _targets(
@@ -314,18 +317,20 @@ def _selector(manifest: Manifest) -> Manifest | None:
     return selector if {"matchLabels", "matchExpressions"} & selector.keys() else {"matchLabels": selector}
 
 
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by a key, in their order."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
 def _by_namespace(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
-    found: dict[str, list[Manifest]] = defaultdict(list)
-    for manifest in manifests:
-        found[manifest["metadata"]["namespace"]].append(manifest)
-    return found
-
-
-def _by_owner(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
-    found: dict[str, list[Manifest]] = defaultdict(list)
-    for manifest in manifests:
-        found[owner_uid(manifest)].append(manifest)
-    return found
+    return grouped(manifests, lambda one: str(one["metadata"]["namespace"]))
 
 
 def _owners_of_pods(

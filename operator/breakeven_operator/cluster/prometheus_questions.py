@@ -20,7 +20,6 @@ from breakeven.phrases import duration_text
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher
 from breakeven_operator.case import (
     FleetReading,
-    GuardReading,
     LatencyReading,
     LaterReading,
     PastReading,
@@ -44,12 +43,9 @@ from breakeven_operator.observing.past_metrics import read_past
 from breakeven_operator.observing.roll_metrics import read_roll
 from breakeven_operator.ports import (
     Clock,
-    Header,
     Metrics,
     MetricsError,
     PrometheusAccess,
-    SecretHeader,
-    SecretKey,
 )
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.targetstatus import MEASURED_PHASES
@@ -392,7 +388,7 @@ async def _ask_rolls(
 
 async def _ask_guards(
     metrics: Metrics, watch: Watch, about: Collection[tuple[str, ...]], _: datetime
-) -> tuple[GuardReading, str]:
+) -> tuple[Mapping[str, float], str]:
     """Every expression by itself and side by side: one that is refused, or hangs, takes no other one's value away."""
     assert watch.source is not None  # noqa: S101 - nobody is asked without an address
     source, values = watch.source, {}
@@ -407,7 +403,7 @@ async def _ask_guards(
             values[text] = found[0].value
 
     await asyncio.gather(*map(ask, sorted({query for queries in about for query in queries})))
-    return GuardReading(values), "ok" if values else "empty"
+    return values, "ok" if values else "empty"
 
 
 def _no_fleet(error: str) -> FleetReading:
@@ -451,6 +447,12 @@ def _standing(
     return answer.reading if answer is not None else None
 
 
+def _while_young(
+    watch: Watch, _about: Collection[Any], answer: Answer[Reading] | None, age_s: float, _waited_s: float
+) -> Reading | None:
+    return answer.reading if answer is not None and age_s <= watch.oldest_s else None
+
+
 def _rolled(service: SpeculativeService) -> tuple[NamespacedName, datetime] | None:
     rollout = service.status.rollout
     if rollout is None or rollout.phase not in MEASURED_PHASES or rollout.started_time is None:
@@ -482,9 +484,7 @@ SUMS = replace(FLEET, ask=_queries(_of_sums, read_fleet, "pods"))
 PODS: StandingQuestion[Watch, FleetReading] = replace(
     FLEET,
     ask=_queries(_of_pods, read_fleet, "pods"),
-    newest=lambda watch, _, answer, age_s, __: (
-        answer.reading if answer is not None and age_s <= watch.oldest_s else None
-    ),
+    newest=_while_young,
 )
 # Asked beside the loads, so that neither answer waits for the other.
 LATENCIES: StandingQuestion[Watch, LatencyReading] = StandingQuestion(
@@ -504,12 +504,10 @@ PROMPTS: StandingQuestion[Watch, LatencyReading] = replace(
     patience=(0, 0),
 )
 # In every cycle, because a roll that does harm is undone by them.
-GUARDS: StandingQuestion[Watch, GuardReading] = StandingQuestion(
+GUARDS: StandingQuestion[Watch, Mapping[str, float]] = StandingQuestion(
     _ask_guards,
-    lambda _: GuardReading(),
-    lambda watch, _, answer, age_s, __: (
-        answer.reading if answer is not None and age_s <= watch.oldest_s else None
-    ),
+    lambda _: {},
+    _while_young,
     lambda service: tuple(one.query for one in service.spec.update_policy.guards) or None,
 )
 ROLLS: StandingQuestion[Watch, RollAnswer] = StandingQuestion(
@@ -579,14 +577,12 @@ def prometheus_of(service: SpeculativeService) -> PrometheusAccess | None:
         address=given.address,
         # Only where Secrets are read does the namespace make two sources different.
         namespace=service.metadata.namespace if any((bearer, authority, tls, secret)) else "",
-        bearer_secret=SecretKey(bearer.name, bearer.key) if bearer is not None else None,
-        ca_secret=SecretKey(authority.name, authority.key) if authority is not None else None,
-        cert_secret=SecretKey(tls.name, "tls.crt") if tls is not None else None,
-        key_secret=SecretKey(tls.name, "tls.key") if tls is not None else None,
-        headers=(Header(tenant.name, tenant.value),)
-        if tenant is not None and tenant.value is not None
-        else (),
-        secret_headers=(SecretHeader(tenant.name, SecretKey(secret.name, secret.key)),)
+        bearer_secret=(bearer.name, bearer.key) if bearer is not None else None,
+        ca_secret=(authority.name, authority.key) if authority is not None else None,
+        cert_secret=(tls.name, "tls.crt") if tls is not None else None,
+        key_secret=(tls.name, "tls.key") if tls is not None else None,
+        headers=((tenant.name, tenant.value),) if tenant is not None and tenant.value is not None else (),
+        secret_headers=((tenant.name, (secret.name, secret.key)),)
         if tenant is not None and secret is not None
         else (),
         labels=LabelNames(given.label_names.namespace, given.label_names.pod)

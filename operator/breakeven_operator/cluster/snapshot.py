@@ -105,15 +105,3 @@ class Snapshot:
         target = self.target_of(service)
         owners = (target, *self.makers_of(service)) if target is not None else ()
         return [pod for owner in owners for pod in self.pods_of.get(owner["metadata"]["uid"], ())]
-
-
-class Scope(NamedTuple):
-    """Services that an installation takes on.
-
-    Attributes:
-        drafters: how drafters begin that services may name; a service that names another one breaks a rule. Empty: all.
-        annotated: whether workloads that ask for a service by their annotation are read.
-    """
-
-    drafters: tuple[str, ...] = ()
-    annotated: bool = False

@@ -53,7 +53,7 @@ from breakeven_operator.resources.memorystatus import (
 from breakeven_operator.resources.meta import ACCEPTANCE, COST_TABLE, LENGTHS, MODEL, Aspect
 from breakeven_operator.resources.updatepolicy import Timing
 from breakeven_operator.rolls.barred_arms import suspected, suspicion_of
-from breakeven_operator.step import Doubt, ProfileEntry
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.target import Refusal
 
 _WINDOWS_THAT_LAST = 8
@@ -440,12 +440,14 @@ def present_drift(
     return drift(profile, arm, seen_of(memory, arms), load_of(figures))
 
 
-def doubt_of(memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now: datetime) -> Doubt:
-    """Doubt of live traffic about a profile, as a reason to measure again."""
+def doubt_of(
+    memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now: datetime
+) -> tuple[Trigger | None, bool]:
+    """Reason to measure a profile again, by live traffic; and whether the profile was tested, and there is no such reason."""
     suspicion = suspicion_of(memory, entry.name)
     if suspicion is not None:
         words = {str(trigger): trigger for trigger in Trigger}
-        return Doubt(words.get(suspicion.reason, Trigger.MODEL_DISAGREES))
+        return words.get(suspicion.reason, Trigger.MODEL_DISAGREES), False
     findings, account = findings_of(memory, entry.name, rules, now), memory.account
     # The user decides what calibrations send: another sample of made-up text is accepted in the same way as the last one.
     fits = entry.profile.arms if entry.profile is not None else ()
@@ -453,10 +455,10 @@ def doubt_of(memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now
         fit.acceptance.text for fit in fits if account and fit.arm.name == account.arm and fit.acceptance
     }
     if findings.drifted(ClusterReason.ACCEPTANCE_DRIFTED) and not texts & MADE_UP_TEXT:
-        return Doubt(Trigger.ACCEPTANCE_DRIFTED)
+        return Trigger.ACCEPTANCE_DRIFTED, False
     if findings.drifted(ClusterReason.LENGTHS_DRIFTED):
-        return Doubt(Trigger.LENGTHS_DRIFTED)
-    return Doubt(dispelled=findings.lasting)
+        return Trigger.LENGTHS_DRIFTED, False
+    return None, findings.lasting
 
 
 STILL_ALLOWED = (

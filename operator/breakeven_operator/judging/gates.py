@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -185,7 +185,7 @@ def _saturation_rps(arm: Arm, profile: Profile | None, evaluations: Evaluations 
     return next((fit.saturation_rps for fit in fits if fit.arm == arm), None)
 
 
-_DAYS = tuple(Weekday)
+_DAYS = get_args(Weekday)
 _WEEK = 7
 
 

@@ -25,9 +25,10 @@ from breakeven_operator.kinds import (
     service_of,
 )
 from breakeven_operator.outcome.action_plan import ServiceOutcome
-from breakeven_operator.ports import Manifest, TrialSettings
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES, RunPhase
+from breakeven_operator.settings import Settings
 from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.object_facts import parse_time
 
@@ -62,7 +63,7 @@ def run_views(
     world: Snapshot,
     decided: Iterable[Decided],
     places: int,
-    settings: TrialSettings,
+    settings: Settings,
     now: datetime | None = None,
 ) -> list[RunView]:
     """Views of all unfinished runs: those under way first, then by age; `places` runs may be under way at a time.
@@ -172,7 +173,7 @@ def _view(
     world: Snapshot,
     run: Manifest,
     item: Decided | None,
-    settings: TrialSettings,
+    settings: Settings,
     *,
     may_start: bool,
     duplicate_of: str | None,

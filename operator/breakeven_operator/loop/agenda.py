@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +20,7 @@ from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import Growths
 from breakeven_operator import calibration
 from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyReading, SeriesOwner
+from breakeven_operator.cluster.observer import grouped
 from breakeven_operator.cluster.prometheus_questions import (
     FLEET,
     LATENCIES,
@@ -82,20 +82,12 @@ def _change(before: float, after: float) -> float:
     return abs(after - before) / largest if largest > 0.0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """A decision that stands; `decided_s` is monotonic, and it stands for `stands_s` at most."""
-
-    on: Grounds
-    decided_s: float
-    stands_s: float
-
-
 class Agenda:
     """Remembers of each service what its last decision was made on."""
 
     def __init__(self) -> None:
-        self._standing: dict[str, _Standing] = {}
+        # By uid: the grounds, when it was decided (monotonic, s), and how long the decision stands at most.
+        self._standing: dict[str, tuple[Grounds, float, float]] = {}
 
     def rest(self) -> None:
         """Forget everything; another replica may decide meanwhile."""
@@ -108,26 +100,24 @@ class Agenda:
         """
         self._standing = {uid: standing for uid, standing in self._standing.items() if uid in present}
         due = [uid for uid, now in present.items() if self._is_due(uid, now, now_s)]
-        return sorted(due, key=self._decided_s)
+        return sorted(due, key=lambda uid: self._standing[uid][1] if uid in self._standing else -math.inf)
 
     def decided(self, uid: str, on: Grounds, now_s: float, stands_s: float) -> None:
         """A decision was made on these grounds; it stands no longer than so many seconds."""
-        self._standing[uid] = _Standing(on, now_s, stands_s)
+        self._standing[uid] = on, now_s, stands_s
 
     def reopen(self, uid: str, now_s: float = 0.0, in_s: float = 0.0) -> None:
         """Decides again in the next cycle, or in the first one after so many seconds, because the decision was not carried out."""
-        last = self._standing.get(uid)
-        if last is not None:
-            stands_s = now_s + in_s - last.decided_s if in_s > 0.0 else 0.0
-            self._standing[uid] = replace(last, stands_s=min(stands_s, last.stands_s))
+        if uid in self._standing:
+            on, decided_s, longest_s = self._standing[uid]
+            stands_s = now_s + in_s - decided_s if in_s > 0.0 else 0.0
+            self._standing[uid] = on, decided_s, min(stands_s, longest_s)
 
     def _is_due(self, uid: str, now: Grounds, now_s: float) -> bool:
-        last = self._standing.get(uid)
-        return last is None or now_s - last.decided_s >= min(last.stands_s, last.on.rest_s(now))
-
-    def _decided_s(self, uid: str) -> float:
-        last = self._standing.get(uid)
-        return last.decided_s if last is not None else -math.inf
+        if uid not in self._standing:
+            return True
+        on, decided_s, stands_s = self._standing[uid]
+        return now_s - decided_s >= min(stands_s, on.rest_s(now))
 
 
 def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
@@ -199,101 +189,110 @@ def survey(world: Snapshot, queries: ServiceQueries, gpu_label: str, now: dateti
 
     `gpu_label` is the node label that names the GPU class.
     """
-    surveyor = _Surveyor(world, queries, gpu_label, now)
-    services = sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name))
-    return {service.metadata.uid: surveyor.grounds(service) for service in services}
-
-
-class _Surveyor:
-    def __init__(self, world: Snapshot, queries: ServiceQueries, gpu_label: str, now: datetime) -> None:
-        self._world = world
-        self._queries = queries
-        self._gpu_label = gpu_label
-        self._now_s = now.timestamp()
-        self._runs: dict[NamespacedName, list[Manifest]] = defaultdict(list)
-        for run in world.runs:
-            self._runs[NamespacedName(run["metadata"]["namespace"], service_of(run))].append(run)
-
-    def grounds(self, service: SpeculativeService) -> Grounds:
-        source = service.spec.metrics_source
-        namespace = service.metadata.namespace
-        pods = self._world.target_pods(service)
-        watch = self._queries.watch_of(service)
-        # Of a large fleet sums tell whether anything has moved.
-        sums = self._world.answer(SUMS, watch)
-        fleet = self._world.answer(FLEET, watch) if sums is None else sums
-        latencies = self._world.answer(LATENCIES, watch)
-        past = self._world.answer(PASTS, self._queries.past_of(service))
-        first = self._world.firsts.get(service.metadata.uid)
-        names = [pod["metadata"]["name"] for pod in pods]
-        if sums is not None:
-            names = sorted({siblings_of(name) for name in names})
-        found = fleet.pods if fleet is not None else {}
-        readings = [reading for name in names for reading in found.get(NamespacedName(namespace, name), ())]
-        counted = [replace(reading.counters, span_s=float(source.window_seconds)) for reading in readings]
-        window, total = Window.of(counted), Growths.summed(counted).stats
-        state = (
-            tuple(self._versions(service, pods)),
-            tuple(self._world.claims.get(target_of(service), ())),
-            fleet.error if fleet is not None else "not asked",
-            latencies.error if latencies is not None else "not asked",
-            # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
-            tuple(_buckets(latencies, namespace, pods, {one.model_name for one in readings}))
-            if latencies is not None
-            else (),
-            (past.error, namespace in past.awaited) if past is not None else None,
-            first.sentence if first is not None else None,
-            tuple(
-                (reading.model_name, len(reading.stats), reading.stats.get(REPORTING), bool(reading.mixed))
-                for reading in readings
-            ),
-            tuple(name for name, value in total.items() if not math.isfinite(value)),
-            self._fresh(counted, fleet, source.staleness_seconds),
-            window.saturated,
+    runs = grouped(world.runs, lambda run: NamespacedName(run["metadata"]["namespace"], service_of(run)))
+    found = {}
+    for service in sorted(world.services, key=lambda s: (s.metadata.namespace, s.metadata.name)):
+        pods, name = (
+            world.target_pods(service),
+            NamespacedName(service.metadata.namespace, service.metadata.name),
         )
-        figures = (*_figures(window), self._finished(watch, namespace, pods))
-        finite = tuple(figure if math.isfinite(figure) else 0.0 for figure in figures)
-        return Grounds(state, finite, float(source.window_seconds))
-
-    def _finished(self, watch: Watch, namespace: str, pods: Sequence[Manifest]) -> float:
-        """Part of the HTTP requests since the last roll that an engine finished; 0 if that is not counted."""
-        later = self._world.answer(LATER, watch)
-        if later is None:
-            return 0.0
-        found = later.requests
-        owners = {NamespacedName(namespace, siblings_of(pod["metadata"]["name"])) for pod in pods}
-        counted = [found[owner] for owner in sorted(owners) if owner in found]
-        posts = math.fsum(one.posts for one in counted)
-        return math.fsum(one.served for one in counted) / posts if posts > 0.0 else 0.0
-
-    def _versions(self, service: SpeculativeService, pods: Sequence[Manifest]) -> Iterator[Hashable]:
-        world, meta = self._world, service.metadata
-        name = NamespacedName(meta.namespace, meta.name)
-        sets = world.makers_of(service)
-        # Not its resourceVersion: what this operator wrote into its status is no news to it.
-        yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
-        there = world.target_objects(service)
-        yield from map(_version, chain(there, sets, pods))
-        # A pod does not change while events say why it does not come.
-        awaited = chain(there, sets, pods)
-        yield from (world.warnings.get(one["metadata"]["uid"], "") for one in awaited)
-        for node in sorted({(pod.get("spec") or {}).get("nodeName") or "" for pod in pods}):
-            yield world.node_labels.get(node, {}).get(self._gpu_label, ""), node in world.lost_nodes
-        yield from map(_version, self._runs[name])
-        for entry in world.profiles.get(name, ()):
-            yield entry.uid, entry.in_force, entry.problem
-        schedule = world.cron_jobs.get(
-            NamespacedName(meta.namespace, calibration.made_name(service.metadata.name))
+        versions = chain(_versions(world, service, pods, gpu_label), map(_version, runs.get(name, ())))
+        found[service.metadata.uid] = _grounds(
+            world, queries, service, pods, tuple(versions), now.timestamp()
         )
-        yield _version(schedule) if schedule is not None else None
+    return found
 
-    def _fresh(
-        self, readings: Collection[Growths], fleet: FleetReading | None, staleness_s: float
-    ) -> tuple[bool, ...]:
-        """Of each reading whether its newest sample, and of the answer whether it, is younger than what counts as stale."""
-        evaluated_s = fleet.evaluated_s if fleet is not None else None
-        times_s = [evaluated_s, *(reading.stats.get(LAST_SEEN) for reading in readings)]
-        return tuple(time_s is not None and abs(self._now_s - time_s) <= staleness_s for time_s in times_s)
+
+def _grounds(
+    world: Snapshot,
+    queries: ServiceQueries,
+    service: SpeculativeService,
+    pods: Sequence[Manifest],
+    versions: tuple[Hashable, ...],
+    now_s: float,
+) -> Grounds:
+    source = service.spec.metrics_source
+    namespace = service.metadata.namespace
+    watch = queries.watch_of(service)
+    # Of a large fleet sums tell whether anything has moved.
+    sums = world.answer(SUMS, watch)
+    fleet = world.answer(FLEET, watch) if sums is None else sums
+    latencies = world.answer(LATENCIES, watch)
+    past = world.answer(PASTS, queries.past_of(service))
+    first = world.firsts.get(service.metadata.uid)
+    names = [pod["metadata"]["name"] for pod in pods]
+    if sums is not None:
+        names = sorted({siblings_of(name) for name in names})
+    found = fleet.pods if fleet is not None else {}
+    readings = [reading for name in names for reading in found.get(NamespacedName(namespace, name), ())]
+    counted = [replace(reading.counters, span_s=float(source.window_seconds)) for reading in readings]
+    window, total = Window.of(counted), Growths.summed(counted).stats
+    state = (
+        versions,
+        tuple(world.claims.get(target_of(service), ())),
+        fleet.error if fleet is not None else "not asked",
+        latencies.error if latencies is not None else "not asked",
+        # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
+        tuple(_buckets(latencies, namespace, pods, {one.model_name for one in readings}))
+        if latencies is not None
+        else (),
+        (past.error, namespace in past.awaited) if past is not None else None,
+        first.sentence if first is not None else None,
+        tuple(
+            (reading.model_name, len(reading.stats), reading.stats.get(REPORTING), bool(reading.mixed))
+            for reading in readings
+        ),
+        tuple(name for name, value in total.items() if not math.isfinite(value)),
+        _fresh(counted, fleet, source.staleness_seconds, now_s),
+        window.saturated,
+    )
+    figures = (*_figures(window), _finished(world, watch, namespace, pods))
+    finite = tuple(figure if math.isfinite(figure) else 0.0 for figure in figures)
+    return Grounds(state, finite, float(source.window_seconds))
+
+
+def _finished(world: Snapshot, watch: Watch, namespace: str, pods: Sequence[Manifest]) -> float:
+    """Part of the HTTP requests since the last roll that an engine finished; 0 if that is not counted."""
+    later = world.answer(LATER, watch)
+    if later is None:
+        return 0.0
+    found = later.requests
+    owners = {NamespacedName(namespace, siblings_of(pod["metadata"]["name"])) for pod in pods}
+    counted = [found[owner] for owner in sorted(owners) if owner in found]
+    posts = math.fsum(one.posts for one in counted)
+    return math.fsum(one.served for one in counted) / posts if posts > 0.0 else 0.0
+
+
+def _versions(
+    world: Snapshot, service: SpeculativeService, pods: Sequence[Manifest], gpu_label: str
+) -> Iterator[Hashable]:
+    meta = service.metadata
+    name = NamespacedName(meta.namespace, meta.name)
+    sets = world.makers_of(service)
+    # Not its resourceVersion: what this operator wrote into its status is no news to it.
+    yield meta.generation, meta.deletion_timestamp, tuple(sorted(meta.annotations.items()))
+    there = world.target_objects(service)
+    yield from map(_version, chain(there, sets, pods))
+    # A pod does not change while events say why it does not come.
+    awaited = chain(there, sets, pods)
+    yield from (world.warnings.get(one["metadata"]["uid"], "") for one in awaited)
+    for node in sorted({(pod.get("spec") or {}).get("nodeName") or "" for pod in pods}):
+        yield world.node_labels.get(node, {}).get(gpu_label, ""), node in world.lost_nodes
+    for entry in world.profiles.get(name, ()):
+        yield entry.uid, entry.in_force, entry.problem
+    schedule = world.cron_jobs.get(
+        NamespacedName(meta.namespace, calibration.made_name(service.metadata.name))
+    )
+    yield _version(schedule) if schedule is not None else None
+
+
+def _fresh(
+    readings: Collection[Growths], fleet: FleetReading | None, staleness_s: float, now_s: float
+) -> tuple[bool, ...]:
+    """Of each reading whether its newest sample, and of the answer whether it, is younger than what counts as stale."""
+    evaluated_s = fleet.evaluated_s if fleet is not None else None
+    times_s = [evaluated_s, *(reading.stats.get(LAST_SEEN) for reading in readings)]
+    return tuple(time_s is not None and abs(now_s - time_s) <= staleness_s for time_s in times_s)
 
 
 def _version(manifest: Manifest) -> tuple[str, str]:

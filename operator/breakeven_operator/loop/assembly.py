@@ -26,13 +26,13 @@ from breakeven_operator.cluster.own_objects import KopfSession, OwnObjects
 from breakeven_operator.cluster.prometheus_answers import PrometheusReader, QueryLimits
 from breakeven_operator.cluster.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.cluster.prometheus_questions import SETTLE_S
-from breakeven_operator.cluster.snapshot import Scope, Snapshot
+from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster.watched_objects import WatchedObjects
 from breakeven_operator.cluster.writer import DryRun, Writer
 from breakeven_operator.kinds import NamespacedName, Resource
 from breakeven_operator.loop.cycle import Reconciler
 from breakeven_operator.loop.pace import Loop, NoLease
-from breakeven_operator.ports import Clock, Creator, Fitter, Manifest, PrometheusAccess
+from breakeven_operator.ports import Clock, Cluster, Manifest, PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
@@ -41,44 +41,6 @@ from breakeven_operator.settings import Settings
 # Somebody may make such objects in a loop: the log of all tenants must stay readable, and this process small.
 _LINES, _PER_S = 20, 60.0
 _REMEMBERED = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """Open connections; `own_prometheus` is for services whose spec names no server, None if the installation sets none."""
-
-    cluster: KubernetesCluster
-    metrics: PrometheusClient
-    own_prometheus: PrometheusAccess | None
-
-    @classmethod
-    async def open(cls, settings: Settings, clock: Clock, telemetry: Telemetry) -> Connections:
-        """Connect as the settings say; ClusterError without access to a cluster."""
-        unreadable = UnreadableObjects(clock, lambda kind: telemetry.unreadable_objects.labels(kind).inc())
-        cluster = await KubernetesCluster.connect(
-            settings.kubeconfig or None,
-            counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
-            unreadable=unreadable.found,
-        )
-        own = (
-            PrometheusAccess(settings.prometheus_address, labels=settings.prometheus_label_names)
-            if settings.prometheus_address
-            else None
-        )
-        metrics = PrometheusClient(
-            cluster,
-            timeout_s=settings.prometheus_timeout_s,
-            own=None
-            if own is None
-            else OwnPrometheus(own, settings.prometheus_bearer_file, settings.prometheus_ca_file),
-            allowed=settings.prometheus_allowed_addresses,
-        )
-        return cls(cluster, metrics, own)
-
-    async def close(self) -> None:
-        """End all requests."""
-        await self.metrics.close()
-        await self.cluster.close()
 
 
 class UnreadableObjects:
@@ -146,7 +108,7 @@ class Showing:
     `cluster` reviews the tokens of readers who come by the network. A cycle that is older than `late_after_s` is said to be.
     """
 
-    def __init__(self, settings: Settings, cluster: Creator, clock: Clock, late_after_s: float) -> None:
+    def __init__(self, settings: Settings, cluster: Cluster, clock: Clock, late_after_s: float) -> None:
         self._port, self._prefix = settings.board_port, settings.board_path_prefix
         self._clock = clock
         self._rules: list[tuple[str, Access]] = [(_LOOPBACK, LoopbackAccess())]
@@ -203,7 +165,7 @@ class Showing:
 class Parts:
     """The parts of a running operator that a process starts and stops; the handlers file objects with `own`."""
 
-    connections: Connections
+    cluster: KubernetesCluster
     own: OwnObjects
     session: KopfSession
     lease: Lease
@@ -225,8 +187,12 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     telemetry = Telemetry(registry)
     telemetry.gpu_price.set(settings.gpu_price_per_hour or 0.0)
     clock = SystemClock()
-    connections = await Connections.open(settings, clock, telemetry)
-    cluster = connections.cluster
+    unreadable = UnreadableObjects(clock, lambda kind: telemetry.unreadable_objects.labels(kind).inc())
+    cluster = await KubernetesCluster.connect(
+        settings.kubeconfig or None,
+        counted=lambda verb, code: telemetry.api_requests.labels(verb, str(code)).inc(),
+        unreadable=unreadable.found,
+    )
 
     def wake() -> None:
         loop.wake()
@@ -239,13 +205,21 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
         else WatchedObjects(cluster, clock, own, relist_s=settings.relist_s, wake=wake)
     )
     fitter = ChildFitter()
-    answers = _answers(settings, connections, clock, telemetry, None if once else fitter)
+    default, metrics = _prometheus(settings, cluster)
+    answers = PrometheusReader(
+        metrics,
+        clock,
+        default_source=default,
+        # In one cycle no past is asked for, and no later one would use what comes late.
+        fitter=None if once else fitter,
+        counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
+        limits=QueryLimits(settings.prometheus_timeout_s + 1.0 if once else SETTLE_S),
+    )
     fits = FitTurns(fitter, clock, ended=wake, patience_s=math.inf if once else 0.0)
     identity = LeaseIdentity(settings.identity, f"{settings.namespace}/{settings.lease_name}")
     place = NamespacedName(settings.namespace, settings.lease_name)
     lease = Lease(cluster, clock, place, identity.text, lease_s=settings.lease_s)
-    scope = Scope(settings.allowed_drafters, settings.watch_annotated == "true")
-    observer = Observer(cluster, clock, objects, answers, scope)
+    observer = Observer(cluster, clock, objects, answers, settings)
     writer = (
         DryRun(_print)
         if dry_run
@@ -259,10 +233,11 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
     leads = NoLease() if dry_run else lease
     loop = Loop(reconciler, leads, health, telemetry, clock, cycle_s=settings.cycle_s)
     try:
-        yield Parts(connections, own, session, lease, loop, health, registry, showing)
+        yield Parts(cluster, own, session, lease, loop, health, registry, showing)
     finally:
         await observer.close()
-        await connections.close()
+        await metrics.close()
+        await cluster.close()
         identity.release()
 
 
@@ -278,24 +253,14 @@ async def one_cycle(settings: Settings, *, dry_run: bool) -> bool:
             await parts.lease.release()
 
 
-def _answers(
-    settings: Settings,
-    connections: Connections,
-    clock: Clock,
-    telemetry: Telemetry,
-    fitter: Fitter | None,
-) -> PrometheusReader:
-    """The answers of every Prometheus; without a fitter there is one cycle only, in which no past is asked for."""
-    # No later cycle would use what comes late.
-    patience_s = settings.prometheus_timeout_s + 1.0 if fitter is None else SETTLE_S
-    return PrometheusReader(
-        connections.metrics,
-        clock,
-        default_source=connections.own_prometheus,
-        fitter=fitter,
-        counted=lambda outcome: telemetry.prometheus_queries.labels(outcome).inc(),
-        limits=QueryLimits(patience_s),
-    )
+def _prometheus(settings: Settings, cluster: Cluster) -> tuple[PrometheusAccess | None, PrometheusClient]:
+    """The server of services whose spec names none, None if the installation sets none; and the client of all servers."""
+    own = None
+    if settings.prometheus_address:
+        access = PrometheusAccess(settings.prometheus_address, labels=settings.prometheus_label_names)
+        own = OwnPrometheus(access, settings.prometheus_bearer_file, settings.prometheus_ca_file)
+    timeout_s, allowed = settings.prometheus_timeout_s, settings.prometheus_allowed_addresses
+    return own and own.access, PrometheusClient(cluster, timeout_s=timeout_s, own=own, allowed=allowed)
 
 
 def _print(line: str) -> None:

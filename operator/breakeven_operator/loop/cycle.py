@@ -154,7 +154,7 @@ class Reconciler:
     def _grounds(self, world: Snapshot, now: datetime) -> Mapping[str, Grounds]:
         """Grounds of decisions, by uid; if a defect hides them, each service has new grounds and is decided about."""
         try:
-            return survey(world, self._observer.queries, self._settings.trial.gpu_label, now)
+            return survey(world, self._observer.queries, self._settings.gpu_label, now)
         except Exception:  # noqa: BLE001 - reported in full, and every service is decided about
             self._log.defect("comparing what decisions rest on failed")
             return {service.metadata.uid: Grounds(object(), (), 0.0) for service in world.services}
@@ -259,7 +259,7 @@ class Reconciler:
         """The CronJob of a service; a plan of its own, so that nothing else waits if it is refused."""
         key = NamespacedName(service.metadata.namespace, calibration.made_name(service.metadata.name))
         upkeep = housekeeping.schedule(
-            world.manifests[service.metadata.uid], world.cron_jobs.get(key), self._settings.trial
+            world.manifests[service.metadata.uid], world.cron_jobs.get(key), self._settings
         )
         if upkeep:
             await self._writer.carry_out(ActionPlan(service.ref, upkeep), report)
@@ -315,11 +315,10 @@ class Reconciler:
 
     async def _serve_annotated(self, world: Snapshot, report: CycleReport) -> None:
         """Make services for annotated workloads, and take back those that nobody wants any more."""
-        settings = self._settings.watching
-        if settings is None:
+        if self._settings.watch_annotated == "false":
             return
         try:
-            asked = watching.watched(world, settings)
+            asked = watching.watched(world, self._settings)
         except Exception:  # noqa: BLE001 - reported in full, and the services that there are go on
             self._log.defect("deciding about annotated workloads failed")
             return
@@ -327,7 +326,7 @@ class Reconciler:
             await self._writer.carry_out(plan, report)
         self._telemetry.watched_left.set(len(asked.left))
         if asked.left and not self._room_missed:
-            _LOG.warning("%s", asked.sentence(settings))
+            _LOG.warning("%s", asked.sentence(self._settings))
         self._room_missed = bool(asked.left)
 
 

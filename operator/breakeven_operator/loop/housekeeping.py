@@ -22,8 +22,9 @@ from breakeven_operator.kinds import (
     Ref,
     service_of,
 )
-from breakeven_operator.ports import Manifest, TrialSettings
+from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import API_VERSION, CalibrationRun, SpeculativeService
+from breakeven_operator.settings import Settings
 from breakeven_operator.step import ProfileEntry
 
 _HASH = "breakeven.dev/desired"
@@ -34,16 +35,16 @@ IN_FORCE_MANAGER = "breakeven-in-force"
 _MOST_KEPT = 3
 
 
-def access(manifest: Manifest, settings: TrialSettings) -> tuple[Action, ...]:
+def access(manifest: Manifest, settings: Settings) -> tuple[Action, ...]:
     """ServiceAccount and RoleBinding that the service's Jobs run under; they go with it."""
-    account, binding = calibration.trial_access(manifest, settings.cluster_role)
+    account, binding = calibration.trial_access(manifest, settings.trial_cluster_role)
     return (Create(SERVICE_ACCOUNTS, account), Create(ROLE_BINDINGS, binding))
 
 
 def schedule(
     manifest: Manifest,
     existing: Manifest | None,
-    settings: TrialSettings,
+    settings: Settings,
 ) -> tuple[Action, ...]:
     """Make, change or remove the service's CronJob; nothing if `existing` is as it should be."""
     wanted = calibration.schedule_job(manifest, settings)

@@ -89,9 +89,7 @@ class Loop:
                 else:
                     # A replica that does not act does not watch either: the API server pays for one replica.
                     await self._fleet.rest()
-                age_s = self._fleet.age_s()
-                self._telemetry.observation_age.set(age_s)
-                self._health.heard(age_s)
+                self._health.heard(self._fleet.age_s())
                 self._health.loop_turned()
                 # Services that are left over wait for no timer.
                 await (asyncio.sleep(0.0) if left else self._pause(longest_s))
@@ -116,7 +114,6 @@ class Loop:
             self._telemetry.errors.labels(str(ClusterReason.INTERNAL_ERROR)).inc()
             return None
         self._telemetry.cycle_duration.observe(self._clock.monotonic() - started)
-        self._telemetry.last_cycle.set(self._clock.now().timestamp())
         self._health.cycle_succeeded()
         return report
 

@@ -108,7 +108,7 @@ class RunTurns:
         """Advance all unfinished runs, in their order; `run_views` says which may go on."""
         self._bytes_left = _FILES_PER_CYCLE
         places = self._settings.max_parallel_calibrations
-        for view in run_views(world, decided, places, self._settings.trial, now):
+        for view in run_views(world, decided, places, self._settings, now):
             await self._turn(view, now, report)
         for plan in kept_pods(world, decided, now):
             await self._writer.carry_out(plan, report)

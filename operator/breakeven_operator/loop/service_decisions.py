@@ -7,7 +7,7 @@ decision needs stands in the cluster.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -61,8 +61,10 @@ class ServiceDecisions:
         self._failures = failures
         self._warn = warn
         self._settings = settings
-        # By uid of the service: lessons of decisions without a write.
-        self._unwritten: dict[str, UnwrittenMemory] = {}
+        # By uid of the service: the memory that the API server held at a decision whose status was not worth a write, and the
+        # memory after it. An operator that starts again need not know every window. A decision needs all: with an older
+        # memory it would take its present window for all the time since.
+        self._unwritten: dict[str, tuple[MemoryStatus | None, MemoryStatus | None]] = {}
         # By uid: when this process last decided.
         self._decided: dict[str, datetime] = {}
         # Generation and resume token: if a person changes them, refused writes are tried again at once.
@@ -94,7 +96,7 @@ class ServiceDecisions:
         outcome = reconcile(service, observation, now)
         outcome = replace(outcome, status=sharing(stored.status, outcome.status))
         if not any(isinstance(action, WriteStatus) for action in outcome.plan.actions):
-            self._unwritten[uid] = UnwrittenMemory(stored.status.memory, outcome.status.memory)
+            self._unwritten[uid] = stored.status.memory, outcome.status.memory
         return Decided(service, observation, outcome)
 
     def without(self, item: Decided, refused: RefusedWrite, now: datetime) -> Decided:
@@ -137,9 +139,12 @@ class ServiceDecisions:
             roll=world.answer(ROLLS, watch),
             later=world.answer(LATER, watch),
             arrivals=world.answer(ARRIVALS, watch),
-            guards=world.answer(GUARDS, self._queries.guards_of(service))
-            if service.spec.update_policy.guards
-            else None,
+            guards=(
+                world.answer(GUARDS, self._queries.guards_of(service))
+                if service.spec.update_policy.guards
+                else None
+            )
+            or {},
             first=world.firsts.get(service.metadata.uid),
             past=world.answer(PASTS, self._queries.past_of(service)),
             latencies=world.answer(LATENCIES, watch),
@@ -175,7 +180,7 @@ class ServiceDecisions:
                 world.warnings,
             ),
             container_name=service.spec.target_ref.container_name,
-            gpu_label=self._settings.trial.gpu_label,
+            gpu_label=self._settings.gpu_label,
             now=now,
         )
 
@@ -203,24 +208,14 @@ class ServiceDecisions:
             self._failures.hurry(meta.uid, now)
 
 
-@dataclass(frozen=True, slots=True)
-class UnwrittenMemory:
-    """The memory after a decision whose status was not worth a write, and the memory that the API server held then.
-
-    The status is for an operator that starts again, and need not hold every window. A decision needs every window: with an
-    older memory it would take its present window for all the time since.
-    """
-
-    stored: MemoryStatus | None
-    memory: MemoryStatus | None
-
-
-def with_unwritten(service: SpeculativeService, last: UnwrittenMemory | None) -> SpeculativeService:
-    """The service with the memory of its last unwritten decision, if nobody has written another memory since."""
+def with_unwritten(
+    service: SpeculativeService, last: tuple[MemoryStatus | None, MemoryStatus | None] | None
+) -> SpeculativeService:
+    """The service with the memory of its last unwritten decision (second), if the first one is still what the API server holds."""
     status = service.status
-    if last is None or status.workings is None or status.memory != last.stored:
+    if last is None or status.workings is None or status.memory != last[0]:
         return service
-    workings = status.workings.replace(memory=last.memory)
+    workings = status.workings.replace(memory=last[1])
     return service.with_status(status.replace(workings=workings))
 
 

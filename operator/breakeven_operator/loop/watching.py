@@ -7,18 +7,20 @@ that. This module decides; `cycle.py` has it carried out.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from breakeven_operator.actions import ActionPlan, Create, Delete
+from breakeven_operator.cluster.observer import grouped
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import MANAGED_BY, SERVICES, WATCHED_LABEL, Ref, owner_reference
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import API_VERSION, SpeculativeService
+from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.speculativeservice import MAX_SERVICE_NAME
 from breakeven_operator.resources.updatepolicy import Mode
-from breakeven_operator.settings import WatchSettings
+from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.known import WATCH_ANNOTATION, asks_to_be_watched, target_of
 
 _SUFFIX = "-watched"
@@ -32,22 +34,20 @@ class Watched(NamedTuple):
     plans: Sequence[ActionPlan]
     left: Sequence[Ref]
 
-    def sentence(self, settings: WatchSettings) -> str:
+    def sentence(self, settings: Settings) -> str:
         """The message about workloads for which there is no room."""
         return (
             f"workloads with the annotation {WATCH_ANNOTATION} get no SpeculativeService: {len(self.left)}, the oldest "
-            f"{self.left[0]}; made are at most {settings.most} (operator.mostWatched), and {settings.most_per_namespace} in a "
+            f"{self.left[0]}; made are at most {settings.most_watched} (operator.mostWatched), and {settings.most_watched_per_namespace} in a "
             "namespace (operator.mostWatchedPerNamespace)"
         )
 
 
-def watched(world: Snapshot, settings: WatchSettings) -> Watched:
+def watched(world: Snapshot, settings: Settings) -> Watched:
     """Services to make for the annotated workloads that have none, and made ones that nobody wants any more."""
-    of_target: dict[Ref, list[SpeculativeService]] = defaultdict(list)
-    for service in world.services:
-        of_target[target_of(service)].append(service)
+    of_target = grouped(world.services, target_of)
     unwanted = [*_unwanted(world, of_target)]
-    served = [ref for ref in world.annotated if any(map(_is_made, of_target[ref]))]
+    served = [ref for ref in world.annotated if any(map(_is_made, of_target.get(ref, ())))]
     taken = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in world.manifests.values()}
     # A broken service names its target all the same: whoever repairs it shall not find another one there.
     claimed = {
@@ -57,21 +57,21 @@ def watched(world: Snapshot, settings: WatchSettings) -> Watched:
     asking = [
         ref
         for ref in sorted(world.annotated, key=lambda ref: _age(ref, world.annotated[ref]))
-        if not of_target[ref]
+        if ref not in of_target
         and (ref.namespace, ref.name) not in claimed
         and not world.annotated[ref]["metadata"].get("deletionTimestamp")
     ]
     plans, left = list(unwanted), []
     in_namespace = Counter(ref.namespace for ref in served)
-    in_all = sum(min(number, settings.most_per_namespace) for number in in_namespace.values())
+    in_all = sum(min(number, settings.most_watched_per_namespace) for number in in_namespace.values())
     for ref in asking:
         uid = world.annotated[ref]["metadata"]["uid"]
         free = (name for name in _names(ref.name, uid) if (ref.namespace, name) not in taken)
         name = next(free, None)
         if (
             name is None
-            or in_all >= settings.most
-            or in_namespace[ref.namespace] >= settings.most_per_namespace
+            or in_all >= settings.most_watched
+            or in_namespace[ref.namespace] >= settings.most_watched_per_namespace
         ):
             left.append(ref)
             continue
@@ -79,7 +79,9 @@ def watched(world: Snapshot, settings: WatchSettings) -> Watched:
         in_namespace[ref.namespace] += 1
         taken.add((ref.namespace, name))
         owner = Ref(ref.resource, ref.namespace, ref.name, uid)
-        plans.append(ActionPlan(owner, (Create(SERVICES, _service(owner, name, settings.candidates)),)))
+        plans.append(
+            ActionPlan(owner, (Create(SERVICES, _service(owner, name, settings.default_candidates)),))
+        )
     return Watched(plans, left)
 
 
@@ -127,7 +129,7 @@ def _names(workload: str, uid: str) -> Iterator[str]:
     yield f"{plain[: MAX_SERVICE_NAME - len(mark)]}{mark}"
 
 
-def _service(workload: Ref, name: str, candidates: Mapping[str, Any]) -> Manifest:
+def _service(workload: Ref, name: str, candidates: Candidates | None) -> Manifest:
     return {
         "apiVersion": API_VERSION,
         "kind": SERVICES.kind,
@@ -146,6 +148,6 @@ def _service(workload: Ref, name: str, candidates: Mapping[str, Any]) -> Manifes
             # Who may annotate a workload may not thereby have pods started on GPUs.
             "paused": True,
             "updatePolicy": {"mode": str(Mode.RECOMMEND)},
-            "candidates": candidates,
+            "candidates": candidates.to_json_object() if candidates is not None else {},
         },
     }

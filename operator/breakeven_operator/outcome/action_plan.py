@@ -13,6 +13,7 @@ from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.planning.wording import figures_text
 from breakeven.printable import one_line
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Window
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.case import HOLD, CycleFacts, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
@@ -22,7 +23,6 @@ from breakeven_operator.observing.objectives import objectives_message
 from breakeven_operator.outcome.formatting import pays_now, with_measured
 from breakeven_operator.outcome.status_report import report
 from breakeven_operator.packed import whole
-from breakeven_operator.ports import MeanLengths
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
@@ -57,7 +57,7 @@ class ServiceOutcome:
     plan: ActionPlan
     status: SpeculativeServiceStatus
     verdict: Verdict
-    lengths: MeanLengths | None = None
+    lengths: Window | None = None
     unwritten: bool = False
     otherwise: SpeculativeServiceStatus | None = None
 

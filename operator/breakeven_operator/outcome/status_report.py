@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
@@ -44,8 +44,8 @@ from breakeven_operator.outcome.formatting import (
 from breakeven_operator.outcome.worth import inflight_time, worth_of
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
-from breakeven_operator.resources.figures import read_figures
-from breakeven_operator.resources.memorystatus import MemoryStatus, ModelFacts, ModelStatus, PositionSurvival
+from breakeven_operator.resources.figures import bounded, read_figures
+from breakeven_operator.resources.memorystatus import MemoryStatus, ModelStatus, PositionSurvival, typical
 from breakeven_operator.resources.meta import (
     CALIBRATED,
     METRICS,
@@ -288,20 +288,29 @@ def model_status(cycle: CycleFacts, memory: MemoryStatus) -> ModelStatus | None:
     arms = {arm.name: arm for arm in (*spec.candidates.arms(), *(fit.arm for fit in entry.profile.arms))}
     arm = arms.get(account.arm)
     positions = survival(entry.profile, arm, seen_of(memory, arms)) if arm is not None else ()
-    found = ModelFacts(
-        account,
-        windows,
-        ratio,
-        predicted_bounds(windows),
-        measured_speedup(windows, confidence),
-        cycle.verdict.speedup,
-        first_cause(entry.profile, arm, cycle.verdict, cycle.live),
-        tuple(
+    (lower, upper), measured = predicted_bounds(windows), measured_speedup(windows, confidence)
+    speedup, cause = cycle.verdict.speedup, first_cause(entry.profile, arm, cycle.verdict, cycle.live)
+    return ModelStatus(
+        profile=account.profile,
+        arm=account.arm,
+        since=windows[0].time - timedelta(seconds=windows[0].window_seconds),
+        windows=len(windows),
+        requests=sum(one.requests for one in windows),
+        predicted_lower=lower or None,
+        predicted_upper=upper,
+        ttft_ratio=typical([one.ttft_ratio for one in windows]),
+        tpot_ratio=typical([one.tpot_ratio for one in windows]),
+        cause=cause and cause.cause,
+        cause_evidence=cause and cause.evidence[:1024],
+        remedy=cause and cause.remedy[:1024],
+        survival=tuple(
             PositionSurvival(position=position, live_accept=live, calibrated_accept=calibrated)
             for position, live, calibrated in positions
         ),
+        **bounded("latency_ratio", ratio),
+        **bounded("measured_speedup", measured),
+        **bounded("speedup", speedup),
     )
-    return ModelStatus(**read_figures(ModelStatus, found))
 
 
 def first_cause(profile: Profile, arm: Arm | None, verdict: Verdict, live: Live | None) -> Finding | None:
@@ -411,7 +420,6 @@ def target_status(cycle: CycleFacts) -> Target | None:
         ready_replicas=workload.ready,
         fingerprint=identity.fingerprint if identity and len(workload.gpu_classes) < 2 else None,
         opted_in=engine.opt_in.ok if engine else None,
-        drain_configured=engine.drain.ok if engine else None,
     )
 
 

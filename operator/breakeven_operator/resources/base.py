@@ -1,6 +1,6 @@
 """Base of the three kinds: frozen models, rules between fields, numbers and times as JSON holds them.
 
-The models are the source of the CRDs (`schema.py`), so a field's bounds and description stand in one place and are
+The models are the source of the CRDs (`shipping/generate/definitions.py`), so a field's bounds and description stand in one place and are
 enforced twice: by the API server on every write and by `read` when the operator parses what it was given.
 """
 
@@ -154,6 +154,11 @@ class Model(BaseModel):
         Raises:
             ValidationError: there is no such field, it takes no such value, or a rule between fields is broken.
         """
+        if all(
+            name in type(self).model_fields and getattr(self, name) == new for name, new in changes.items()
+        ):
+            # Most of what a cycle repeats: validation would take ten times as long, and equal parts stay one object.
+            return self
         # `model_copy` takes any name and any value: a misspelt field would be lost without a word.
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         checked = type(self).model_validate(kept | changes, extra="forbid")
@@ -216,19 +221,21 @@ class StatusModel(Model):
             return fields
         # `History:` with nothing below it, and zeros that mean nothing, would fill kubectl describe. `exclude_none` looks at
         # what a field holds, not at what is written for it.
-        empty = {alias for alias, name in _zeros(type(self)) if not getattr(self, name)}
+        for alias, name in _zeros(type(self)):
+            if not getattr(self, name):
+                fields.pop(alias, None)
         # Words of engines, servers and manifests get no further than here with what moves a terminal's cursor.
         return {
             key: printable(value) if isinstance(value, str) and not value.isprintable() else value
             for key, value in fields.items()
-            if value is not None and value != [] and key not in empty
+            if value is not None and value != []
         }
 
 
 def fits(value: float) -> bool:
     """Whether the schemas take a figure: a finite number of at most fifteen digits before the point."""
     # Rounded as it is written: 999999999999999.9 would become a one with fifteen zeros.
-    return math.isfinite(value) and abs(float(f"{value:.6g}")) < 1e15
+    return -1e14 < value < 1e14 or (math.isfinite(value) and abs(float(f"{value:.6g}")) < 1e15)
 
 
 def decimal_string(value: float) -> str:
@@ -239,7 +246,11 @@ def decimal_string(value: float) -> str:
     """
     if not fits(value):
         raise ValueError(f"{value!r} is no figure of a status; expected a finite number below 1e15")
-    figure = Decimal(f"{value:.6g}")
+    text = f"{value:.6g}"
+    if "e" not in text:
+        # Most figures; a status has two hundred.
+        return text
+    figure = Decimal(text)
     # Below that the schema refuses it, and it is what arithmetic leaves of zero: 1.4e-16.
     if abs(figure) < 1 and figure != round(figure, 12):
         figure = round(figure, 12).normalize() + 0

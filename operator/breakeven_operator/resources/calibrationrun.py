@@ -278,7 +278,7 @@ class CalibrationPlan(StatusModel):
     loads: int = Field(
         ge=1, le=20, description="Operating points per arm; the most of them with loadChoice Auto."
     )
-    load_choice: LoadChoice = row("Which loads an arm is measured at.", default=LoadChoice.EVEN)
+    load_choice: LoadChoice = row("Which loads an arm is measured at.", default="Even")
     expected_rps: tuple[RequiredNumber, ...] = row(
         "Loads per replica that the service is expected to see: loadChoice Auto buys points for them. Without any, 15 to 75 % of "
         "what no speculation carries.",

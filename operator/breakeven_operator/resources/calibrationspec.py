@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -246,18 +246,7 @@ class WorkloadSpec(Model):
     )
 
 
-class LoadChoice(StrEnum):
-    """Which loads an arm is measured at."""
-
-    EVEN = "Even"
-    AUTO = "Auto"
-
-
-class PastUse(StrEnum):
-    """Whether a service's past is read before its first calibration."""
-
-    USE = "Use"
-    IGNORE = "Ignore"
+LoadChoice = Literal["Even", "Auto"]
 
 
 class AnswerCheck(StrEnum):
@@ -329,10 +318,10 @@ class Calibration(Model):
     time_zone: TimeZone | None = row(
         "IANA time zone of the schedule, such as Europe/Berlin. Without it: the time zone of the control plane."
     )
-    past: PastUse = row(
+    past: Literal["Use", "Ignore"] = row(
         "Use: until there is a profile, the last 14 days of the target at its Prometheus are read, and what they say "
         "of the arms that ran is shown, marked as such. No roll rests on it. Ignore: nothing is read.",
-        default=PastUse.USE,
+        default="Use",
     )
     budget: Budget = row("What one calibration may cost at most.", default=Budget())
     workload: WorkloadSpec = row("The requests that are sent.", default=WorkloadSpec())
@@ -352,7 +341,7 @@ class Calibration(Model):
         "Even: as many loads as `loads` says, spread over what the arm carries. Auto: at most so many, each next one "
         "the load that tells most, per second of GPU, about which arm is fastest at the service's present and expected "
         "loads; an arm that surely loses gets no more points than its law needs.",
-        default=LoadChoice.EVEN,
+        default="Even",
     )
     point_seconds: int = row("Measuring time of one point, after its warm-up.", default=60, ge=1, le=3600)
     warmup_seconds: int = row(

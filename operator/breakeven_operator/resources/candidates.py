@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -156,27 +155,6 @@ def drafter_mark(config: Mapping[str, Any] | None) -> str | None:
     return f"d{hashlib.sha256(arm_json(drafter).encode()).hexdigest()[:11]}"
 
 
-class UnknownMethod(StrEnum):
-    """Treatment of a method word that this release does not know."""
-
-    REFUSE = "Refuse"
-    ALLOW = "Allow"
-
-
-class ScheduleChoice(StrEnum):
-    """Whether a method is also tried with a draft length per batch size."""
-
-    AUTO = "Auto"
-    NEVER = "Never"
-
-
-class AdaptiveChoice(StrEnum):
-    """Whether a method is also tried with vLLM's adaptive verification."""
-
-    AUTO = "Auto"
-    NEVER = "Never"
-
-
 class SpeculativeMethod(Model):
     """One way of speculating, tried with several draft lengths, with a draft length per batch size, and adaptively."""
 
@@ -193,16 +171,14 @@ class SpeculativeMethod(Model):
             "|| (has(self.unknownMethod) && self.unknownMethod == 'Allow')",
             "method is no word of vLLM's that this release knows",
             f"{_EXPECTED}; for a word of a newer engine set unknownMethod: Allow",
-            lambda method: (
-                drafter_of(method.method) is not None or method.unknown_method is UnknownMethod.ALLOW
-            ),
+            lambda method: drafter_of(method.method) is not None or method.unknown_method == "Allow",
             ".method",
         ),
         Rule(
             "self.method != 'custom_class' || (has(self.unknownMethod) && self.unknownMethod == 'Allow')",
             "method custom_class runs a class of your own in the engine",
             "unknownMethod: Allow beside it",
-            lambda method: method.method != "custom_class" or method.unknown_method is UnknownMethod.ALLOW,
+            lambda method: method.method != "custom_class" or method.unknown_method == "Allow",
             ".method",
         ),
         Rule(
@@ -263,10 +239,10 @@ class SpeculativeMethod(Model):
         pattern=r"^[a-z][a-z0-9_]*$",
         description=f"vLLM's word: {_EXPECTED} (such as deepseek_mtp).",
     )
-    unknown_method: UnknownMethod = row(
+    unknown_method: Literal["Refuse", "Allow"] = row(
         "Allow: take any word in method, custom_class among them, and leave it to the engine. A "
         "word that the engine refuses ends its arm's calibration as EngineConfigRefused.",
-        default=UnknownMethod.REFUSE,
+        default="Refuse",
     )
     model: str | None = row(
         "Drafter: a Hugging Face repository or a path inside the container.",
@@ -283,18 +259,18 @@ class SpeculativeMethod(Model):
         min_length=1,
         max_length=6,
     )
-    schedule: ScheduleChoice = row(
+    schedule: Literal["Auto", "Never"] = row(
         "Auto: a calibration also makes a schedule, a draft length per batch size, from what the draft lengths "
         f"cost, and measures it as an arm of its own, <name>/schedule (methods {', '.join(SCHEDULED_METHODS)}). Never: it "
         "does not.",
-        default=ScheduleChoice.AUTO,
+        default="Auto",
     )
-    adaptive_verification: AdaptiveChoice = row(
+    adaptive_verification: Literal["Auto", "Never"] = row(
         "Auto: a calibration also measures vLLM's adaptive verification (enable_adaptive_verification, 0.28 and newer) as an "
         "arm of its own, <name>/adaptive, which drafts the longest of draftLengths in every step and verifies as many as pay "
         f"(methods {', '.join(ADAPTIVE_METHODS)}). An engine that is known to refuse it, with LoRA, pipeline stages or without full "
         "CUDA graphs, is not started with it. Never: it does not.",
-        default=AdaptiveChoice.AUTO,
+        default="Auto",
     )
     options: Annotated[
         Options,
@@ -312,7 +288,7 @@ class SpeculativeMethod(Model):
         """The fault of its drafter if an installation allows only names that begin so; None if there is none, or no prefix."""
         if not prefixes:
             return None
-        if self.unknown_method is UnknownMethod.ALLOW:
+        if self.unknown_method == "Allow":
             return "unknownMethod: Allow, where the installation names the drafters that it allows"
         if self.model is None:
             return None
@@ -328,7 +304,7 @@ class SpeculativeMethod(Model):
     def scheduled(self) -> bool:
         """Whether a schedule of it is measured, and may run once it was."""
         own = TABLE in self.options
-        return self.schedule is ScheduleChoice.AUTO and takes_schedule(self.method) and not own
+        return self.schedule == "Auto" and takes_schedule(self.method) and not own
 
     def scheduled_arm(self, schedule: Schedule | None = None) -> Arm:
         """The arm that runs a schedule; of one that is still to be made k is the longest draft length it may take."""
@@ -342,7 +318,7 @@ class SpeculativeMethod(Model):
 
     def adaptive_arms(self) -> tuple[Arm, ...]:
         """Its arm with adaptive verification; empty if none is wanted, or no model drafts."""
-        if self.adaptive_verification is AdaptiveChoice.NEVER or not takes_adaptive(self.method):
+        if self.adaptive_verification == "Never" or not takes_adaptive(self.method):
             return ()
         return (arm_drafting(self.method, max(self.draft_lengths), self.name, ADAPTIVE),)
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.serving.counted_window import Window
 from breakeven_operator.resources.base import (
@@ -42,8 +41,6 @@ from breakeven_operator.resources.figures import (
 if TYPE_CHECKING:
     # kubectl's plugin reads a status without numpy.
     from breakeven.planning.decision import Decision
-    from breakeven.planning.evaluation import ArmEvaluation
-    from breakeven.planning.expected_saving import ArmSaving
     from breakeven.planning.forecast import Forecast
     from breakeven.planning.prompt_lengths import PromptPart
     from breakeven.profile import Comparison
@@ -68,7 +65,7 @@ class Basis(StrEnum):
     FORMER = "Former"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DecisionFacts:
     """The facts that the figures of a decision are read from.
 
@@ -85,59 +82,47 @@ class DecisionFacts:
     past_loads: int = 0
     prompts: tuple[PromptPart, ...] = ()
 
-    @cached_property
-    def ahead(self) -> Forecast | None:
-        """Loads that are expected; None if no past load was read."""
-        return self.decision.ahead if self.decision is not None and self.past_loads else None
 
-    @cached_property
-    def considered(self) -> ArmSaving | None:
-        """Saving and cost of the arm to change to, else of the best other one."""
-        return self.decision.considered if self.decision is not None else None
-
-    @cached_property
-    def running(self) -> ArmEvaluation | None:
-        """The running arm at the present load."""
-        return self.decision.figures if self.decision is not None else None
-
-    @cached_property
-    def compared(self) -> Comparison | None:
-        """The speculative arm in question against no speculation at this load."""
-        return self.decision.against_none if self.decision is not None else None
-
-    @property
-    def subject(self) -> Arm | None:
-        """The speculative arm in question."""
-        return self.decision.subject if self.decision is not None else None
-
-    def of(self, arm: Arm) -> ArmEvaluation | None:
-        """An arm at the present load."""
-        return self.decision.of(arm) if self.decision is not None else None
+def _seen(of: Callable[[Window], object]) -> Reading:
+    """A figure of the window."""
+    return Reading(lambda facts: None if facts.live is None else of(facts.live))
 
 
-def _read(of: Callable[[DecisionFacts], object]) -> Reading:
-    return Reading(of)
+def _decided(of: Callable[[Decision], object]) -> Reading:
+    """A figure of the library's answer."""
+    return Reading(lambda facts: None if facts.decision is None else of(facts.decision))
 
 
-def _accepted_per_step(facts: DecisionFacts) -> float | None:
-    per_step = facts.live.tokens_per_step if facts.live is not None and facts.live.drafts else None
-    return None if per_step is None else per_step - 1.0
+def _compared(of: Callable[[Comparison], object]) -> Reading:
+    """A figure of the speculative arm in question against no speculation at this load."""
+    return _decided(lambda decision: decision.against_none and of(decision.against_none))
+
+
+def _ahead(of: Callable[[DecisionFacts, Forecast], object]) -> Reading:
+    """A figure of the loads that are expected, if a past load was read."""
+    return Reading(
+        lambda facts: (
+            of(facts, facts.decision.ahead) if facts.decision is not None and facts.past_loads else None
+        )
+    )
 
 
 def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
-    one, subject = facts.compared, facts.subject
-    if one is None or subject is None:
+    decision = facts.decision
+    if decision is None or decision.against_none is None or decision.subject is None:
         return ()
+    one, subject = decision.against_none, decision.subject
     found = ((subject, one.saturated), (NO_SPECULATION, one.against_saturated))
     return tuple(arm.name for arm, saturated in found if saturated)
 
 
 def _by_prompt(facts: DecisionFacts) -> str | None:
-    if facts.compared is None or facts.subject is None or not facts.prompts:
+    decision = facts.decision
+    if decision is None or decision.against_none is None or decision.subject is None or not facts.prompts:
         return None
     from breakeven.planning.prompt_lengths import by_prompt, prompts_text  # noqa: PLC0415 - see TYPE_CHECKING above
 
-    found = by_prompt(facts.of(facts.subject), facts.of(NO_SPECULATION), facts.prompts)
+    found = by_prompt(decision.of(decision.subject), decision.of(NO_SPECULATION), facts.prompts)
     return prompts_text(found) or None
 
 
@@ -146,23 +131,17 @@ def _speedup(against: Comparison) -> Estimate:
     return Estimate.of(against.speedup or None, against.speedup_ci)
 
 
-def _saving(facts: DecisionFacts) -> Estimate | None:
-    one, decision = facts.considered, facts.decision
-    return None if one is None or decision is None else one.percent(decision.confidence)
-
-
-def _roll_cost(facts: DecisionFacts) -> float | None:
-    one, decision = facts.considered, facts.decision
-    served = decision.load.rps * (decision.load.latency_s or 0.0) if decision is not None else 0.0
+def _roll_cost(decision: Decision) -> float | None:
+    one, served = decision.considered, decision.load.rps * (decision.load.latency_s or 0.0)
     return one.roll_cost / served if one is not None and served > 0.0 else None
 
 
-def _alternative(facts: DecisionFacts) -> Alternative | None:
-    other = facts.decision.alternative if facts.decision is not None else None
-    standing = facts.of(other.arm) if other is not None else None
-    against = standing.against_none if standing is not None else None
+def _alternative(decision: Decision) -> Alternative | None:
+    other = decision.alternative
     if other is None:
         return None
+    standing = decision.of(other.arm)
+    against = standing.against_none if standing is not None else None
     return Alternative(
         arm=other.arm.name, **bounded("speedup", _speedup(against) if against is not None else None)
     )
@@ -216,13 +195,13 @@ class DecisionStatus(StatusModel):
     compared_arm: ArmName | None = row(
         "The speculative arm that the following figures are about: the running one, else the best one.",
         IN_NOTES,
-        _read(lambda facts: facts.compared and facts.subject and facts.subject.name),
+        _decided(lambda one: one.against_none and one.subject and one.subject.name),
         Renewal.AT_ONCE,
     )
     saturated_arms: tuple[ArmName, ...] = row(
         "Which of the compared arm and no speculation cannot carry the present load, by its law: requests queue, "
         "and there is no speedup to state.",
-        _read(_saturated),
+        Reading(_saturated),
         Renewal.AT_ONCE,
         LOGGED,
         default=(),
@@ -231,7 +210,7 @@ class DecisionStatus(StatusModel):
     )
     speedup: Number | None = row(
         "Latency without speculation over latency with the compared arm; absent where one of the two is saturated.",
-        _read(lambda facts: facts.compared and _speedup(facts.compared)),
+        _compared(_speedup),
         LOGGED,
         FigureGauge(
             "breakeven_speedup_ratio",
@@ -249,12 +228,12 @@ class DecisionStatus(StatusModel):
         "The speedup for each quarter of the requests by length of the prompt, as far as vLLM's histogram tells them apart; with "
         "the word LosesAtLengths and a share of the requests if it is below 0.95 for some.",
         IN_NOTES,
-        _read(_by_prompt),
+        Reading(_by_prompt),
     )
     c1_ratio: Number | None = row(
         "C1,R: latency of a lone request, compared arm over none.",
         IN_NOTES,
-        _read(lambda facts: facts.compared and facts.compared.c1_ratio),
+        _compared(lambda one: one.c1_ratio),
         FigureGauge(
             "breakeven_c1_ratio",
             "C1,R: latency of a lone request, arm over no speculation.",
@@ -265,9 +244,7 @@ class DecisionStatus(StatusModel):
     c2_ratio: Number | None = row(
         "C2,R: cost of other requests in flight, compared arm over none; above 1 the gain shrinks with load.",
         IN_NOTES,
-        _read(
-            lambda facts: facts.compared and Estimate.of(facts.compared.c2_ratio, facts.compared.c2_ratio_ci)
-        ),
+        _compared(lambda one: Estimate.of(one.c2_ratio, one.c2_ratio_ci)),
         FigureGauge(
             "breakeven_c2_ratio",
             "C2,R: cost of other requests in flight, arm over no speculation; above 1 the gain shrinks with load.",
@@ -281,17 +258,12 @@ class DecisionStatus(StatusModel):
     verdict: PaysWhereStatus | None = row(
         "For which loads the compared arm pays.",
         IN_NOTES,
-        _read(lambda facts: facts.compared and PaysWhereStatus(str(facts.compared.verdict).capitalize())),
+        _compared(lambda one: PaysWhereStatus(str(one.verdict).capitalize())),
         Renewal.AT_ONCE,
     )
     break_even_rps: Number | None = row(
         "Load per replica at which the gain is gone, requests per second.",
-        _read(
-            lambda facts: (
-                facts.compared
-                and Estimate.of(facts.compared.break_even_rps, facts.compared.break_even_ci_rps)
-            )
-        ),
+        _compared(lambda one: Estimate.of(one.break_even_rps, one.break_even_ci_rps)),
         LOGGED,
         FigureGauge(
             "breakeven_break_even_requests_per_second",
@@ -306,25 +278,25 @@ class DecisionStatus(StatusModel):
     confidence_percent: int | None = row(
         "Confidence of all bounds here.",
         IN_NOTES,
-        _read(lambda facts: facts.decision and round(100 * facts.decision.confidence)),
+        _decided(lambda one: round(100 * one.confidence)),
         ge=0,
         le=100,
     )
     load_rps: Number | None = row(
         "Offered load per replica, requests per second.",
-        _read(lambda facts: facts.live and facts.live.rps),
+        _seen(lambda live: live.rps),
         LOGGED,
         FigureGauge("breakeven_load_requests_per_second", "Offered load per replica."),
     )
     considered_arm: ArmName | None = row(
         "The arm that saving and roll cost are about: the one to change to, else the best other one.",
         IN_NOTES,
-        _read(lambda facts: facts.considered and facts.considered.arm.name),
+        _decided(lambda one: one.considered and one.considered.arm.name),
     )
     saving_percent: Number | None = row(
         "Request time that the considered arm saves over the loads of the next four hours; below 0 it takes more.",
         IN_NOTES,
-        _read(_saving),
+        _decided(lambda one: one.considered and one.considered.percent(one.confidence)),
         LOGGED,
     )
     saving_lower_percent: Number | None = row("Lower bound of the saving.", IN_NOTES)
@@ -332,22 +304,18 @@ class DecisionStatus(StatusModel):
     roll_cost_seconds: Number | None = row(
         "What a roll to the considered arm takes, as time of serving the present load.",
         IN_NOTES,
-        _read(_roll_cost),
+        _decided(_roll_cost),
         LOGGED,
     )
     pays_until_rps: Number | None = row(
         "breakEvenRps as the live latency of the arms that ran has corrected it.",
         IN_NOTES,
-        _read(
-            lambda facts: (
-                facts.decision.pays_until_rps if facts.decision and facts.decision.considered else None
-            )
-        ),
+        _decided(lambda one: one.considered and one.pays_until_rps),
     )
     expected_peak_rps: Number | None = row(
         "Highest load per replica that is expected to come again, requests per second; absent when the "
         "present load is taken to last.",
-        _read(lambda facts: facts.ahead and facts.ahead.peak_rps),
+        _ahead(lambda _, ahead: ahead.peak_rps),
         LOGGED,
         FigureGauge(
             "breakeven_expected_peak_requests_per_second",
@@ -358,19 +326,19 @@ class DecisionStatus(StatusModel):
         "Past loads behind expectedPeakRps, each a mean over the same time: loads of the last four hours "
         "and what followed this time of day on the days before.",
         IN_NOTES,
-        _read(lambda facts: facts.past_loads if facts.ahead else None),
+        _ahead(lambda facts, _: facts.past_loads),
         ge=0,
     )
     inflight: Number | None = row(
         "Mean requests in flight per replica.",
-        _read(lambda facts: facts.live and facts.live.inflight),
+        _seen(lambda live: live.inflight),
         LOGGED,
         FigureGauge("breakeven_inflight_requests", "Mean requests in flight per replica."),
     )
     utilization: Number | None = row(
         "Load over the running arm's saturation.",
         IN_NOTES,
-        _read(lambda facts: facts.running and facts.running.utilisation),
+        _decided(lambda one: one.figures and one.figures.utilisation),
         FigureGauge(
             "breakeven_utilization_ratio", "Load over the running arm's saturation.", only_with="profile"
         ),
@@ -378,7 +346,7 @@ class DecisionStatus(StatusModel):
     tokens_per_step: Number | None = row(
         "Measured tokens per request-step of the running arm.",
         IN_NOTES,
-        _read(lambda facts: facts.live and facts.live.tokens_per_step),
+        _seen(lambda live: live.tokens_per_step),
         LOGGED,
         FigureGauge(
             "breakeven_tokens_per_step",
@@ -389,7 +357,11 @@ class DecisionStatus(StatusModel):
         "Accepted drafts per request-step of the running arm: tokensPerStep less the bonus token; absent without drafts. "
         "AIConfigurator asks for it as nextn_accepted.",
         IN_NOTES,
-        _read(_accepted_per_step),
+        _seen(
+            lambda live: (
+                live.tokens_per_step - 1.0 if live.drafts and live.tokens_per_step is not None else None
+            )
+        ),
         FigureGauge(
             "breakeven_accepted_tokens_per_step",
             "Accepted drafts per request-step of the running arm: breakeven_tokens_per_step less the bonus token; absent without drafts.",
@@ -398,40 +370,29 @@ class DecisionStatus(StatusModel):
     prefix_hit_percent: Number | None = row(
         "Share of prompt tokens that the prefix cache held; absent if it is not counted.",
         IN_NOTES,
-        _read(
-            lambda facts: (
-                None
-                if facts.live is None or facts.live.prefix_hit_ratio is None
-                else 100 * facts.live.prefix_hit_ratio
-            )
-        ),
+        _seen(lambda live: None if live.prefix_hit_ratio is None else 100 * live.prefix_hit_ratio),
         FigureGauge("breakeven_prefix_cache_hit_ratio", "Share of prompt tokens that the prefix cache held."),
     )
     arrival_dispersion: Number | None = row(
-        "Variance over mean of the counts of arrivals at a replica in spans of arrivalSpanSeconds, over the last six windows: "
+        "Variance over mean of the counts of arrivals at a replica in spans of what a request takes, over the last six windows: "
         "predictions hold for these arrivals. 1 is Poisson; lower ones count as 1. Absent if unknown: predictions then hold for "
         "Poisson arrivals.",
         IN_NOTES,
-        _read(lambda facts: facts.live and facts.live.arrivals.dispersion),
+        _seen(lambda live: live.arrivals.dispersion),
         FigureGauge(
             "breakeven_arrival_dispersion_ratio",
             "Variance over mean of the counts of arrivals at a replica, for which predictions hold; absent if unknown.",
         ),
     )
-    arrival_span_seconds: Number | None = row(
-        "Length of these spans: what a request takes, or the time between two scrapes if that is longer.",
-        IN_NOTES,
-        _read(lambda facts: facts.live and facts.live.arrivals.span_s),
-    )
     observed_latency_seconds: Number | None = row(
         "Measured mean latency of a request.",
-        _read(lambda facts: facts.live and facts.live.latency_s),
+        _seen(lambda live: live.latency_s),
         LOGGED,
         FigureGauge("breakeven_observed_latency_seconds", "Measured mean latency of a request."),
     )
     predicted_latency_seconds: Number | None = row(
         "What the profile predicts for the running arm.",
-        _read(lambda facts: facts.running and facts.running.prediction.latency_s),
+        _decided(lambda one: one.figures and one.figures.prediction.latency_s),
         LOGGED,
         FigureGauge(
             "breakeven_predicted_latency_seconds",
@@ -442,34 +403,32 @@ class DecisionStatus(StatusModel):
     requests: int | None = row(
         "Finished requests behind the measured figures.",
         IN_NOTES,
-        _read(lambda facts: facts.live and max(0, round(facts.live.requests))),
+        _seen(lambda live: max(0, round(live.requests))),
         ge=0,
     )
     given_up_percent: Number | None = row(
         "Requests that began and whose clients went away before the end, of all that began.",
         IN_NOTES,
-        _read(lambda facts: facts.live and 100.0 * facts.live.given_up),
-        FigureGauge(
-            "breakeven_given_up_ratio",
-            "Requests that began and whose clients went away before the end, of all that began; what gives up in the queue is not seen.",
-        ),
+        _seen(lambda live: 100.0 * live.given_up),
     )
     window_seconds: Number | None = row(
         "Time over which they were counted.",
         IN_NOTES,
-        _read(lambda facts: facts.live and facts.live.window_s),
+        _seen(lambda live: live.window_s),
     )
     evidence_time: Instant | None = row(
         "Time of the newest sample used.",
         IN_NOTES,
-        _read(lambda facts: facts.live and facts.now - timedelta(seconds=facts.live.age_s)),
+        Reading(lambda facts: facts.live and facts.now - timedelta(seconds=facts.live.age_s)),
         Renewal.NEVER,
         FigureGauge(
             "breakeven_evidence_timestamp_seconds",
             "Time of the newest sample behind the figures above; alerts must check its age.",
         ),
     )
-    alternative: Alternative | None = row("The best arm that was not chosen.", IN_NOTES, _read(_alternative))
+    alternative: Alternative | None = row(
+        "The best arm that was not chosen.", IN_NOTES, _decided(_alternative)
+    )
     held_until: Instant | None = row(
         "End of the cool-down, dwell or back-off that holds a change back.", Renewal.AT_ONCE, LOGGED
     )

@@ -6,17 +6,13 @@ The account of measured latency against the profile's predictions is part of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterable
 from statistics import median
 from typing import Annotated
 
 from pydantic import Field
 
-from breakeven.estimate import Estimate
 from breakeven.planning.decision_memory import Evidence
-from breakeven.serving.findings import Finding
 from breakeven_operator.resources.base import (
     ATOMIC,
     IN_NOTES,
@@ -36,7 +32,6 @@ from breakeven_operator.resources.base import (
 from breakeven_operator.resources.figures import (
     FigureGauge,
     LowerBound,
-    Reading,
     Renewal,
     UpperBound,
     ends_of,
@@ -107,31 +102,6 @@ class PositionSurvival(StatusModel):
     calibrated_accept: Number | None = row("The same when the arm was calibrated; absent where not measured.")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """The facts that the figures of an account are read from.
-
-    Attributes:
-        windows: windows of the account that count, oldest first; at least one.
-        latency_ratio: measured over predicted latency. predicted: bounds of the prediction over the prediction.
-        measured_speedup: by measured latency alone. speedup: by measured latency and the profile; None if there is none.
-        cause: why speculation does not pay; None where it does, or no cause is known.
-    """
-
-    account: ModelAccount
-    windows: Sequence[AccountWindow]
-    latency_ratio: Estimate
-    predicted: tuple[float, float]
-    measured_speedup: Estimate | None
-    speedup: Estimate | None
-    cause: Finding | None
-    survival: tuple[PositionSurvival, ...]
-
-
-def _read(of: Callable[[ModelFacts], object]) -> Reading:
-    return Reading(of)
-
-
 def typical(values: Iterable[float | None]) -> float | None:
     """The median of what is known."""
     known = [value for value in values if value is not None]
@@ -141,33 +111,14 @@ def typical(values: Iterable[float | None]) -> float | None:
 class ModelStatus(StatusModel):
     """How measured latency of the arm in place compares with what the profile predicts for the same load, lengths and acceptance."""
 
-    profile: ObjectName | None = row(
-        "The profile that predicts.", IN_NOTES, _read(lambda facts: facts.account.profile), Renewal.AT_ONCE
-    )
-    arm: ArmName | None = row(
-        "The arm in place.", IN_NOTES, _read(lambda facts: facts.account.arm), Renewal.AT_ONCE
-    )
-    since: Instant | None = row(
-        "Begin of the oldest window behind these figures.",
-        IN_NOTES,
-        _read(lambda facts: facts.windows[0].time - timedelta(seconds=facts.windows[0].window_seconds)),
-    )
-    windows: int | None = row(
-        "Windows behind them, none overlapping another.",
-        IN_NOTES,
-        _read(lambda facts: len(facts.windows)),
-        ge=0,
-    )
-    requests: int | None = row(
-        "Requests that finished in these windows.",
-        IN_NOTES,
-        _read(lambda facts: sum(one.requests for one in facts.windows)),
-        ge=0,
-    )
+    profile: ObjectName | None = row("The profile that predicts.", IN_NOTES, Renewal.AT_ONCE)
+    arm: ArmName | None = row("The arm in place.", IN_NOTES, Renewal.AT_ONCE)
+    since: Instant | None = row("Begin of the oldest window behind these figures.", IN_NOTES)
+    windows: int | None = row("Windows behind them, none overlapping another.", IN_NOTES, ge=0)
+    requests: int | None = row("Requests that finished in these windows.", IN_NOTES, ge=0)
     latency_ratio: Number | None = row(
         "Measured over predicted mean latency: the median of the windows.",
         IN_NOTES,
-        _read(lambda facts: facts.latency_ratio),
         FigureGauge(
             "breakeven_model_error_ratio",
             "Measured over predicted mean latency of the running arm at the same load, lengths and acceptance: the median of the "
@@ -181,28 +132,17 @@ class ModelStatus(StatusModel):
     )
     latency_ratio_upper: Annotated[UpperBound, IN_NOTES] = None
     predicted_lower: Number | None = row(
-        "The prediction's own lower bound, over the prediction; absent where open.",
-        IN_NOTES,
-        _read(lambda facts: facts.predicted[0] or None),
+        "The prediction's own lower bound, over the prediction; absent where open.", IN_NOTES
     )
     predicted_upper: Number | None = row(
-        "The prediction's own upper bound, over the prediction; absent where open.",
-        IN_NOTES,
-        _read(lambda facts: facts.predicted[1]),
+        "The prediction's own upper bound, over the prediction; absent where open.", IN_NOTES
     )
-    ttft_ratio: Number | None = row(
-        "Measured over predicted time to first token.",
-        _read(lambda facts: typical(one.ttft_ratio for one in facts.windows)),
-    )
-    tpot_ratio: Number | None = row(
-        "Measured over predicted time per output token.",
-        _read(lambda facts: typical(one.tpot_ratio for one in facts.windows)),
-    )
+    ttft_ratio: Number | None = row("Measured over predicted time to first token.")
+    tpot_ratio: Number | None = row("Measured over predicted time per output token.")
     measured_speedup: Number | None = row(
         "Predicted latency without speculation over the measured latency of the speculative arm in place: no "
         "acceptance and no law of that arm is in it.",
         IN_NOTES,
-        _read(lambda facts: facts.measured_speedup),
         FigureGauge(
             "breakeven_measured_speedup_ratio",
             "Predicted latency without speculation over the measured latency of the running arm; no law of that arm is in it.",
@@ -216,24 +156,17 @@ class ModelStatus(StatusModel):
         "The same by the profile and all that live latency has said about its laws, each by its precision: "
         "what decisions rest on.",
         IN_NOTES,
-        _read(lambda facts: facts.speedup),
     )
     speedup_lower: Annotated[LowerBound, IN_NOTES] = None
     speedup_upper: Annotated[UpperBound, IN_NOTES] = None
     cause: Word | None = row(
-        "Why speculation does not surely pay, as `breakeven doctor` says it; absent where it does.",
-        _read(lambda facts: facts.cause and facts.cause.cause),
+        "Why speculation does not surely pay, as `breakeven doctor` says it; absent where it does."
     )
-    cause_evidence: Sentence | None = row(
-        "The figures that show the cause.", _read(lambda facts: facts.cause and facts.cause.evidence[:1024])
-    )
-    remedy: Sentence | None = row(
-        "What to do first.", _read(lambda facts: facts.cause and facts.cause.remedy[:1024])
-    )
+    cause_evidence: Sentence | None = row("The figures that show the cause.")
+    remedy: Sentence | None = row("What to do first.")
     survival: tuple[PositionSurvival, ...] = row(
         "Acceptance of the arm in place by draft position; a schedule has none.",
         IN_NOTES,
-        _read(lambda facts: facts.survival),
         default=(),
         extra=list_map("position"),
         max_length=32,

@@ -15,7 +15,7 @@ from breakeven_operator.kinds import SERVICES, Ref
 from breakeven_operator.packed import joined, without_notes
 from breakeven_operator.resources.base import LABEL_PATTERN, Model, ObjectName, Rule
 from breakeven_operator.resources.calibrationspec import AnswerCheck, Calibration
-from breakeven_operator.resources.candidates import Candidates, ScheduleChoice
+from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.figures import row
 from breakeven_operator.resources.meta import Metadata
 from breakeven_operator.resources.metricssource import MetricsSource
@@ -100,8 +100,7 @@ class SpeculativeServiceSpec(Model):
                 spec.update_policy.pinned_arm is None
                 or spec.update_policy.pinned_arm in {arm.name for arm in spec.candidates.measurable_arms()}
                 or any(
-                    method.schedule is ScheduleChoice.AUTO
-                    and spec.update_policy.pinned_arm == method.scheduled_arm().name
+                    method.schedule == "Auto" and spec.update_policy.pinned_arm == method.scheduled_arm().name
                     for method in spec.candidates.methods
                 )
             ),

@@ -63,7 +63,6 @@ class Target(StatusModel):
         max_length=64,
     )
     opted_in: bool | None = row("Whether the manifest takes its arm from the annotation.", IN_NOTES)
-    drain_configured: bool | None = row("Whether a restart loses no request.", IN_NOTES)
 
 
 class PodsOfArm(StatusModel):
@@ -209,7 +208,6 @@ class Rollout(PromiseAndMeasurement):
         IN_NOTES,
         ge=0,
     )
-    latency_before_seconds: Number | None = row("Measured mean latency before it.", IN_NOTES)
 
     @property
     def change(self) -> str:

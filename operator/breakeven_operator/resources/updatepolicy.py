@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -34,29 +34,15 @@ class Mode(StrEnum):
         return self in {Mode.NEXT_ROLLOUT, Mode.ROLLING_UPDATE}
 
 
-class DrainRequirement(StrEnum):
-    """Drain settings that the target's pods must have before they are restarted."""
-
-    REQUIRED = "Required"
-    ACCEPT_LOSS = "AcceptLoss"
-
-
-class Weekday(StrEnum):
-    """A day of the week, as cron and systemd write it."""
-
-    MON = "Mon"
-    TUE = "Tue"
-    WED = "Wed"
-    THU = "Thu"
-    FRI = "Fri"
-    SAT = "Sat"
-    SUN = "Sun"
+Weekday = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
 
 
 class RollWindow(Model):
     """A time of the week at which an ordinary roll may begin."""
 
-    days: tuple[Weekday, ...] = row(
+    days: tuple[
+        Annotated[Weekday, Field(description="A day of the week, as cron and systemd write it.")], ...
+    ] = row(
         "Days on which it begins: Mon to Sun. Without any: every day.",
         default=(),
         extra=LIST_SET,
@@ -169,10 +155,10 @@ class UpdatePolicy(Model):
         ge=0,
         le=604800,
     )
-    drain: DrainRequirement = row(
+    drain: Literal["Required", "AcceptLoss"] = row(
         "Required: no roll unless the target drains requests (--shutdown-timeout, preStop, "
         "terminationGracePeriodSeconds). AcceptLoss: roll anyway; requests in flight are cut off.",
-        default=DrainRequirement.REQUIRED,
+        default="Required",
     )
     windows: tuple[RollWindow, ...] = row(
         "When an ordinary roll may begin. Without any: at any time, and never with an outage. A roll that protects users "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.phrases import counted, figure
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
-from breakeven_operator.case import GuardReading, LaterReading
+from breakeven_operator.case import LaterReading
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import siblings_of
@@ -93,9 +93,8 @@ def wrong_answers(check: AnswerCheck, profile: Profile | None, arm: Arm) -> Refu
     return refusal if refusal is not None and refusal.reason in _WRONG else None
 
 
-def exceeded(guards: Sequence[Guard], reading: GuardReading | None) -> Refusal | None:
+def exceeded(guards: Sequence[Guard], values: Mapping[str, float]) -> Refusal | None:
     """The first guard whose value is above its bound; None if none is known to be. A missing value says nothing."""
-    values = reading.values if reading is not None else {}
     for one in guards:
         value = values.get(one.query)
         if value is not None and value > one.max:

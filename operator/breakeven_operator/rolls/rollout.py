@@ -44,7 +44,6 @@ class ArmChange:
         value: the annotation's new value.
         speedup: latency of the old arm over latency of the new arm; infinite if only the old arm is saturated.
         load_rps: load per replica.
-        latency_s: measured mean latency of the old arm.
     """
 
     from_arm: Arm
@@ -53,7 +52,6 @@ class ArmChange:
     reason: str
     speedup: Estimate = field(default_factory=Estimate)
     load_rps: float | None = None
-    latency_s: float | None = None
 
     def __str__(self) -> str:
         """`no speculation -> eagle/3 (GainAboveThreshold): predicted 1.50x (1.40 to 1.60) at 3 rps per replica`."""
@@ -95,7 +93,6 @@ def begin(context: RolloutContext, change: ArmChange) -> RolloutStep:
         load_rps=change.load_rps,
         from_replica_set=workload.newest_revision,
         gpu_product=next(iter(workload.gpu_products), None),
-        latency_before_seconds=change.latency_s,
     )
     message = str(change)
     return RolloutStep(

@@ -168,11 +168,6 @@ def _roll_speedup(service: SpeculativeService, _: datetime) -> Iterator[Labelled
             yield from one_value(value, last.from_arm or "", last.to_arm or "", str(last.result), said, bound)
 
 
-def _ready(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    condition = service.status.condition("Ready")
-    return one_value(float(condition.status == "True") if condition else None)
-
-
 def _profile_age(service: SpeculativeService, now: datetime) -> Iterator[LabelledValue]:
     calibration = service.status.calibration
     measured = calibration.profile_time if calibration and calibration.profile else None
@@ -193,7 +188,6 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         _info,
         ("mode", "target", "gpu_product", "opted_in"),
     ),
-    ServiceGauge("breakeven_ready", "1 if the spec is valid and the operator able to act.", _ready),
     ServiceGauge(
         "breakeven_stale",
         "1 while a defect of the operator keeps it from deciding: the service's other series come from its last decision.",
@@ -357,14 +351,6 @@ class Telemetry:
             ["stage"],
             buckets=(0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30),
             registry=registry,
-        )
-        self.observation_age = Gauge(
-            "breakeven_observation_age_seconds",
-            "How long ago the API server was last heard of, about the kind of object that it is longest ago for.",
-            registry=registry,
-        )
-        self.last_cycle = Gauge(
-            "breakeven_last_cycle_timestamp_seconds", "Time at which the last pass ended.", registry=registry
         )
         self.errors = Counter("breakeven_errors", "Errors by reason word.", ["reason"], registry=registry)
 

@@ -14,7 +14,7 @@ from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.resources.targetstatus import LONGEST_IMAGE, LONGEST_MODEL
-from breakeven_operator.resources.updatepolicy import DrainRequirement, Mode
+from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.workloads.fingerprint import Identity
 from breakeven_operator.workloads.known import kind_of, owner_words, set_there
 from breakeven_operator.workloads.object_facts import owner_of
@@ -229,7 +229,7 @@ def _nobody_shares(workload: Workload, engine: ServedEngine, claims: Iterable[Ma
 
 def _cuts_off(spec: SpeculativeServiceSpec, engine: ServedEngine) -> Refusal | None:
     """Pods that end would cut off requests, and the policy does not accept that."""
-    if spec.update_policy.drain is not DrainRequirement.REQUIRED or engine.drain.ok:
+    if spec.update_policy.drain != "Required" or engine.drain.ok:
         return None
     return Refusal(
         ClusterReason.DRAIN_NOT_CONFIGURED,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from breakeven_operator.ports import TrialSettings
+from breakeven_operator.settings import Settings
 from fakes.calibration_world import SETTINGS, World
 
 
@@ -16,7 +14,11 @@ def world() -> World:
 
 
 @pytest.fixture
-def settings() -> TrialSettings:
-    return replace(
-        SETTINGS, priority_class="calibration", queue_name="calibration", image_pull_policy="IfNotPresent"
+def settings() -> Settings:
+    return SETTINGS.model_copy(
+        update={
+            "trial_priority_class": "calibration",
+            "trial_queue_name": "calibration",
+            "trial_image_pull_policy": "IfNotPresent",
+        }
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import PODS, RUN_LABEL
 from breakeven_operator.loop.admission import run_views
-from breakeven_operator.ports import TrialSettings
+from breakeven_operator.settings import Settings
 from fakes.calibration_world import World, timestamp
 
 
@@ -56,7 +56,7 @@ def started(
     }
     for pod in pods:
         given["objects"].setdefault(PODS, {}).setdefault(pod["metadata"]["namespace"], []).append(pod)
-    views = run_views(Snapshot(**given), [], places, TrialSettings("image"), now)
+    views = run_views(Snapshot(**given), [], places, Settings(), now)
     waiting = [view for view in views if "status" not in view.run]
     return [str(view.run["metadata"]["name"]) for view in waiting if view.may_start]
 
@@ -82,7 +82,7 @@ def test_an_installation_bounds_how_long_a_calibration_takes_whatever_its_servic
     world.service["spec"]["calibration"] = {
         "budget": {"maxGpuSeconds": 2592000, "maxDurationSeconds": 604800}
     }
-    world.settings = replace(world.settings, longest_s=7200)
+    world.settings = world.settings.model_copy(update={"trial_longest_s": 7200})
     world.turn()
     assert world.status["plan"]["budget"] == {"maxGpuSeconds": 2592000, "maxDurationSeconds": 7200}
     assert world.status["message"].endswith("at most 2592000 GPU-seconds and 2h00m")

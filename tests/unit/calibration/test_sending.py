@@ -10,12 +10,13 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.load_driver.sent_workload import Sampling
+from breakeven.serving.counted_window import Window
 from breakeven_operator.calibration import files_read
 from breakeven_operator.calibration.sending import imposed, planned_workload
 from breakeven_operator.driver import PromptsError
 from breakeven_operator.kinds import CONFIG_MAPS
 from breakeven_operator.loop.run_turns import RunFiles, read_run_files
-from breakeven_operator.ports import ClusterError, MeanLengths
+from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationspec import WorkloadSpec
 from fakes.api_server import FakeCluster
@@ -255,7 +256,9 @@ def test_made_up_prompts_share_what_live_ones_do_unless_somebody_says_otherwise(
         with_prompts(world)
     else:
         ask_for(world, **asked)
-    view = replace(world.view(), seen_lengths=MeanLengths(300.0, 100.0, seen))
+    view = replace(
+        world.view(), seen_lengths=Window(prompt_tokens=300.0, output_tokens=100.0, prefix_hit_ratio=seen)
+    )
     service = SpeculativeService.read(world.service, "chat")
     planned = planned_workload(view, service)
     prompts = json.loads(planned.document or "{}").get("prompts") or {}

@@ -10,8 +10,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry
 
-from breakeven_operator.generate.dashboard import ROWS, dashboard_json
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
+from shipping.generate.dashboard import ROWS, dashboard_json
 
 CHART = Path(__file__).parents[3] / "charts" / "breakeven"
 LABELS = {"specsvc_namespace", "specsvc"}

@@ -99,7 +99,7 @@ class Running:
         clock = SystemClock()
         self.own = OwnObjects(clock, wake=self._wake)
         self.session = KopfSession(server, clock, self.own, relist_s=3600.0)
-        self.connections = SimpleNamespace(cluster=server)
+        self.cluster = server
         self.health = SimpleNamespace(problem=lambda: self.problem, turns=0)
         self.registry = CollectorRegistry()
         self.loop = Beat()

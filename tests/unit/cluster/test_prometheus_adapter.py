@@ -14,7 +14,7 @@ from aiohttp import web
 from breakeven.serving.promql import LabelNames
 from breakeven_operator.cluster.prometheus_api import OwnPrometheus, PrometheusClient
 from breakeven_operator.kinds import SECRETS
-from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
+from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.api_server import FakeCluster
 from fakes.manual_clock import FakeClock
 
@@ -104,7 +104,7 @@ async def test_a_question_that_is_too_long_for_an_address_is_posted_with_the_sam
     words = "a" * 5000
     for promql, method in ((words, "GET"), (words * 2, "POST")):
         async with server() as (url, asked):
-            await ask(PrometheusAccess(url, headers=(Header("X-Scope-OrgID", "team"),)), promql=promql)
+            await ask(PrometheusAccess(url, headers=(("X-Scope-OrgID", "team"),)), promql=promql)
         assert asked[0].method == method
         assert asked[0].path == "/prefix/api/v1/query"
         assert (asked[0].query or await asked[0].post())["query"] == promql

@@ -14,7 +14,7 @@ import pytest
 from breakeven_operator.cluster.prometheus_api import PrometheusClient, TenantServers, is_reserved
 from breakeven_operator.cluster.prometheus_questions import prometheus_of
 from breakeven_operator.kinds import SECRETS
-from breakeven_operator.ports import Header, MetricsError, PrometheusAccess
+from breakeven_operator.ports import MetricsError, PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
 from fakes.api_server import FakeCluster
 from fakes.fleet_world import SERVICE
@@ -141,14 +141,14 @@ def test_names_of_the_machine_are_not_looked_up(host):
     ],
 )  # fmt: skip
 def test_headers_that_say_who_asks_are_not_a_tenants_to_choose(name):
-    source = PrometheusAccess("http://prometheus:9090", headers=(Header(name, "x"),))
+    source = PrometheusAccess("http://prometheus:9090", headers=((name, "x"),))
     with pytest.raises(MetricsError, match=f"not asked with header {name}"):
         TenantServers().trusts(source)
 
 
 @pytest.mark.parametrize("name", ["X-Scope-OrgID", "x-scope-orgid", "THANOS-TENANT", "AccountID", "X-Tenant"])
 def test_headers_that_select_a_tenant_are(name):
-    assert not TenantServers().trusts(PrometheusAccess("http://p:9090", headers=(Header(name, "x"),)))
+    assert not TenantServers().trusts(PrometheusAccess("http://p:9090", headers=((name, "x"),)))
 
 
 @pytest.mark.parametrize(

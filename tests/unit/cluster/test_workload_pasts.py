@@ -16,9 +16,9 @@ from breakeven.readers.prometheus import InstantSample, Samples, TimedValue
 from breakeven.readers.reading import read_text
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.actions import FitOutcome
-from breakeven_operator.cluster import workload_pasts
+from breakeven_operator.cluster import prometheus_answers
+from breakeven_operator.cluster.prometheus_answers import RETRY_S, WorkloadPast, first_answers
 from breakeven_operator.cluster.prometheus_questions import Runner
-from breakeven_operator.cluster.workload_pasts import RETRY_S, WorkloadPast, first_answers
 from breakeven_operator.observing.past_metrics import AWAITED
 from breakeven_operator.ports import MetricsError, PrometheusAccess
 from fakes.manual_clock import FakeClock
@@ -94,7 +94,7 @@ def clock():
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(workload_pasts, "LOOKBACK_S", WINDOWS * STEP_S)
+    monkeypatch.setattr(prometheus_answers, "LOOKBACK_S", WINDOWS * STEP_S)
 
 
 def pods():
@@ -210,7 +210,7 @@ async def test_a_failure_is_said_and_tried_again_sooner_than_what_succeeded(made
 
 
 async def test_a_past_too_large_to_be_read_beside_a_fleet_is_given_up(made, monkeypatch):
-    monkeypatch.setattr(workload_pasts, "MOST_SAMPLES", 100)
+    monkeypatch.setattr(prometheus_answers, "MOST_SAMPLES", 100)
     answer = (await made(HeldPrometheus(*pods())).told({"a": ABOUT}))["a"]
     assert answer.profile is None
     assert "more than 100 samples" in answer.sentence
@@ -220,7 +220,7 @@ async def test_series_that_make_no_sense_are_the_tenants_problem_alone(made, mon
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(workload_pasts, "read_past", broken)
+    monkeypatch.setattr(prometheus_answers, "read_past", broken)
     answer = (await made(HeldPrometheus(*pods())).told({"a": ABOUT}))["a"]
     assert answer.profile is None
     assert "log" in answer.sentence
@@ -246,7 +246,7 @@ def test_the_clock_of_these_tests_is_the_end_of_the_series(clock):
 async def test_what_began_an_hour_ago_is_not_asked_about_for_two_weeks(made, monkeypatch):
     server = HeldPrometheus(*pods())
     await made(server).told({"a": ABOUT})
-    monkeypatch.setattr(workload_pasts, "LOOKBACK_S", 14 * 86_400)
+    monkeypatch.setattr(prometheus_answers, "LOOKBACK_S", 14 * 86_400)
     young = HeldPrometheus(*pods())
     answer = (await made(young).told({"a": ABOUT}))["a"]
     assert answer.profile is not None

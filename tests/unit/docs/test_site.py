@@ -12,8 +12,8 @@ import yaml
 
 from breakeven.cli import root as cli
 from breakeven.planning.capacity import HEADROOM
-from breakeven_operator.generate.pictures import ARM, DRAIN_S, NONE, break_even_rps, pictures
 from breakeven_operator.plugin.plugin_commands import root as plugin
+from shipping.generate.pictures import ARM, DRAIN_S, NONE, break_even_rps, pictures
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

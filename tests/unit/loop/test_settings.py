@@ -14,7 +14,7 @@ def test_defaults_are_for_production():
     settings = read_settings({})
     assert (settings.cycle_s, settings.lease_s, settings.max_parallel_calibrations) == (15.0, 30.0, 1)
     assert settings.watch_namespaces == ()
-    assert settings.trial.image.startswith("ghcr.io/breakeven-dev/breakeven:")
+    assert settings.trial_image.startswith("ghcr.io/breakeven-dev/breakeven:")
 
 
 def test_everything_can_be_set():
@@ -28,7 +28,7 @@ def test_everything_can_be_set():
         }
     )
     assert settings.watch_namespaces == ("a", "b")
-    assert (settings.cycle_s, settings.port, settings.dry_run, settings.trial.priority_class) == (
+    assert (settings.cycle_s, settings.port, settings.dry_run, settings.trial_priority_class) == (
         3.0,
         9000,
         "true",

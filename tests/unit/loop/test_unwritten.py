@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from breakeven_operator.loop.service_decisions import UnwrittenMemory, with_unwritten
+from breakeven_operator.loop.service_decisions import with_unwritten
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from fakes.fleet_world import SERVICE
@@ -27,7 +27,7 @@ def service(memory):
 
 
 def test_the_next_decision_begins_with_what_the_last_one_learned():
-    found = with_unwritten(service(STORED), UnwrittenMemory(STORED, LEARNED))
+    found = with_unwritten(service(STORED), (STORED, LEARNED))
     assert found.status.memory == LEARNED
     assert (found.status.observed_generation, found.status.display.arm) == (7, "none")
 
@@ -36,8 +36,8 @@ def test_the_next_decision_begins_with_what_the_last_one_learned():
     ("held", "last"),
     [
         (STORED, None),
-        (MemoryStatus(saved_request_seconds=3.0), UnwrittenMemory(STORED, LEARNED)),
-        (None, UnwrittenMemory(STORED, LEARNED)),
+        (MemoryStatus(saved_request_seconds=3.0), (STORED, LEARNED)),
+        (None, (STORED, LEARNED)),
     ],
 )
 def test_what_was_written_since_counts(held, last):

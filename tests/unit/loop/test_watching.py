@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,16 @@ from breakeven_operator.cluster.snapshot import InvalidService, Snapshot
 from breakeven_operator.kinds import DEPLOYMENTS, SERVICES, STATEFULSETS, WATCHED_LABEL, Ref, Resource
 from breakeven_operator.loop.watching import Watched, watched
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.settings import WatchSettings
+from breakeven_operator.settings import read_settings
 
-SETTINGS = WatchSettings({"methods": [{"name": "ngram", "method": "ngram"}]}, most=4, most_per_namespace=2)
+CANDIDATES = {"methods": [{"name": "ngram", "method": "ngram"}]}
+SETTINGS = read_settings(
+    {
+        "BREAKEVEN_DEFAULT_CANDIDATES": json.dumps(CANDIDATES),
+        "BREAKEVEN_MOST_WATCHED": "4",
+        "BREAKEVEN_MOST_WATCHED_PER_NAMESPACE": "2",
+    }
+)
 
 
 def workload(name: str, *, at: int = 0, uid: str = "", **meta: Any) -> dict[str, Any]:
@@ -122,7 +130,7 @@ def test_one_that_is_served_takes_a_place_and_keeps_it():
     seen = world(("a", workload("old", at=1)), ("a", workload("older", at=0)))
     made = stored(seen, 1)
     assert made["spec"]["targetRef"]["name"] == "old"
-    answer = watched(serving(seen, made), replace(SETTINGS, most_per_namespace=1))
+    answer = watched(serving(seen, made), SETTINGS.model_copy(update={"most_watched_per_namespace": 1}))
     assert (created(answer), deleted(answer)) == ([], [])
     assert [ref.name for ref in answer.left] == ["older"]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import yaml
 
-from breakeven_operator.generate.__main__ import README, generated, main, outdated
-from breakeven_operator.resources.schema import DEFINITIONS
+from shipping.generate.__main__ import README, generated, main, outdated
+from shipping.generate.definitions import DEFINITIONS
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,10 +16,10 @@ import pytest
 from breakeven_operator.outcome.action_plan import Worth, worth_writing
 from breakeven_operator.packed import joined, pack, split, unpack, whole
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.schema import DEFINITIONS, structural
 from breakeven_operator.resources.servicestatus import NOTED, CapacityStatus, SpeculativeServiceStatus
 from breakeven_operator.resources.targetstatus import MOST_HISTORY
 from fakes.fleet_world import FleetWorld
+from shipping.generate.definitions import DEFINITIONS, structural
 
 # More is for the operator and for nobody else; a field that is added is noted, or another one goes.
 STATUS_FIELDS, SPEC_FIELDS, POLICY_FIELDS, LINES = 237, 154, 15, 120

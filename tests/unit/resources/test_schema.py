@@ -5,7 +5,7 @@ import re
 import pytest
 
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.schema import DEFINITIONS, manifest, structural
+from shipping.generate.definitions import DEFINITIONS, manifest, structural
 
 KINDS = pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)
 

@@ -118,7 +118,6 @@ def test_every_figure_of_the_status_has_its_series(registry, telemetry):
         )
         == 1
     )
-    assert sample(registry, "breakeven_ready") == 1
     assert sample(registry, "breakeven_paused") == 0
     assert sample(registry, "breakeven_stale") == 0
     assert sample(registry, "breakeven_current_arm_info", **arm) == 1
@@ -285,12 +284,12 @@ def test_nothing_is_said_before_the_first_cycle(registry, telemetry):
 def test_a_replica_that_does_not_act_says_nothing_about_services(registry, telemetry):
     telemetry.fleet.publish([service(**FULL)], NOW)
     telemetry.lead(True)
-    assert sample(registry, "breakeven_ready") == 1
+    assert sample(registry, "breakeven_paused") == 0
     telemetry.lead(False)
     assert b"specsvc=" not in generate_latest(registry)
     assert registry.get_sample_value("breakeven_leader") == 0
     telemetry.fleet.publish([service(**FULL)], NOW)
-    assert sample(registry, "breakeven_ready") == 1
+    assert sample(registry, "breakeven_paused") == 0
 
 
 READY = FULL["conditions"][0]

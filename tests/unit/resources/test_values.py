@@ -186,3 +186,11 @@ def test_what_is_no_arm_is_refused(arm):
 @pytest.mark.parametrize("arm", ["none", "eagle/7", "draft_model/12", "a.b-c_d/1"])
 def test_what_is_an_arm_is_read(arm):
     assert DecisionStatus.read({"arm": arm}, "x").arm == arm
+
+
+def test_a_replace_that_changes_nothing_is_the_same_object_and_a_misspelt_field_is_refused():
+    memory = MemoryStatus(failures=2)
+    assert memory.replace(failures=2, pays=None) is memory
+    assert memory.replace(failures=3).failures == 3
+    with pytest.raises(ValidationError):
+        memory.replace(failure=2)

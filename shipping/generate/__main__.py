@@ -1,4 +1,4 @@
-"""Generated files: `python -m breakeven_operator.generate` prints the CRDs, `--write` and `--check` keep the copies.
+"""Generated files: `python -m shipping.generate` prints the CRDs, `--write` and `--check` keep the copies.
 
 The copies are committed so that `kubectl apply -f crds/`, the chart and its dashboard work without Python; `--check` (in
 `make check`) holds them equal to the models.
@@ -20,13 +20,13 @@ from prometheus_client import CollectorRegistry
 from breakeven import __version__
 from breakeven.reasons import Reason
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.generate.dashboard import dashboard_json
-from breakeven_operator.generate.pictures import pictures
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.base import API_VERSION
 from breakeven_operator.resources.figures import LOGGED, FigureGauge, status_fields
-from breakeven_operator.resources.schema import DEFINITIONS, Definition, structural, to_yaml
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
+from shipping.generate.dashboard import dashboard_json
+from shipping.generate.definitions import DEFINITIONS, Definition, structural, to_yaml
+from shipping.generate.pictures import pictures
 
 CRD_FOLDERS = (Path("crds"), Path("charts/breakeven/files/crds"))
 README: Final = Path("charts/breakeven/README.md")
@@ -279,7 +279,7 @@ def _value_rows(values: Mapping[str, Any], schema: Mapping[str, Any], prefix: st
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print, write or check; exit 1 if a committed file is not what the models say."""
-    parser = argparse.ArgumentParser(prog="python -m breakeven_operator.generate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m shipping.generate", description=__doc__)
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", action="store_true", help="write every generated file below --root")
     action.add_argument("--check", action="store_true", help="compare them, exit 1 on a difference")
