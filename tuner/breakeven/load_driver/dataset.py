@@ -28,8 +28,8 @@ class Chat:
     messages: tuple[dict[str, str], ...]
 
 
-Prompt: TypeAlias = str | list[int] | Chat
-"""The content of one request: text, token ids, or a conversation."""
+Prompt: TypeAlias = str | Chat
+"""The content of one request: text, or a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +95,6 @@ def dataset_of(text: str, where: str, name: str, category: str | None = None) ->
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def plain_dataset(path: Path) -> Dataset:
-    """Read a file with one prompt per line, which leaves the length of answers open."""
-    text = file_text(path, "text with one prompt per line")
-    prompts = tuple(RecordedRequest(line) for line in text.splitlines() if line.strip())
-    if not prompts:
-        raise InputError(str(path), "no prompt", "one prompt per line")
-    return Dataset(prompts, path.stem, _digest(text))
 
 
 def _request(line: str, where: str) -> RecordedRequest:

@@ -25,7 +25,7 @@ _Reads = Callable[[Document, Arm], Sequence[Point | ForeignFileError]]
 @cache
 def _tools() -> Sequence[tuple[str, Callable[[Document], bool], _Reads]]:
     """The tools whose results are read, how one is known, and its reader; loaded for a file of them, which a table is not."""
-    from breakeven.readers import aiperf, guidellm, llmd, prometheus, summaries, vllmbench  # noqa: PLC0415
+    from breakeven.readers import aiperf, guidellm, llmd, summaries, vllmbench  # noqa: PLC0415
 
     return (
         ("GuideLLM", guidellm.recognises, guidellm.read),
@@ -33,7 +33,6 @@ def _tools() -> Sequence[tuple[str, Callable[[Document], bool], _Reads]]:
         ("AIPerf, GenAI-Perf", aiperf.recognises, aiperf.read),
         ("llm-d-benchmark", llmd.recognises, llmd.read),
         (", ".join(tool.name for tool in summaries.TOOLS), summaries.recognises, summaries.read),
-        ("", prometheus.recognises, prometheus.read),
     )
 
 
@@ -68,7 +67,7 @@ def read_file(
     """Read one file.
 
     Args:
-        path: a points file, the result of a load generator or an object of Prometheus responses.
+        path: a points file, or the result of a load generator.
         arm: which arm a file that does not say so belongs to.
         passed_over: gets the refusals of files and runs that hold no measurement; if None, the first one is raised.
 
@@ -290,10 +289,7 @@ def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | Fore
         if other.known_by == "members" and document.has(*other.pattern.split(" | ")):
             return [document.disown(f"a result of {other.tool}, which is not read", other.instead)]
     return [
-        document.disown(
-            "JSON of no known kind",
-            f"a result of {', '.join(name for name, *_ in _tools() if name)}, or an object of Prometheus responses by column",
-        )
+        document.disown("JSON of no known kind", f"a result of {', '.join(name for name, *_ in _tools())}")
     ]
 
 
