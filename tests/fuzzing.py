@@ -23,9 +23,10 @@ from breakeven.cli import lint
 from breakeven.cli.acceptance import read_log
 from breakeven.errors import BreakevenError
 from breakeven.fitting import fit_points
-from breakeven.load_driver.counters import EngineCounters, between, read_counters
+from breakeven.load_driver.counters import between, read_counters
 from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
+from breakeven.serving.growths import Growths
 from breakeven.serving.shell_script import shell_script
 from breakeven_sim.replay.trace_files import read_trace
 from sweeps import closed, csv_of
@@ -473,7 +474,7 @@ def _read_page(text: str) -> bool:
     window = between(read_counters(_PAGE), counters)
     figures = (window.tokens_per_step, window.drafted_per_step, window.prefix_hit_ratio, window.queue_s)
     assert all(figure is None or not math.isnan(figure) for figure in figures)
-    return counters != EngineCounters()
+    return counters != Growths({})
 
 
 def _read_log(text: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -189,11 +189,13 @@ class ProsePrompts:
 
     def resized(self, wanted_tokens: float, counted_tokens: float) -> ProsePrompts:
         """Scale the number of words after the engine counted `counted_tokens` per prompt of the present mean length."""
-        words = max(1, round(self.words * wanted_tokens / max(1.0, counted_tokens)))
-        return ProsePrompts(words, self.seed, self.lengths, self.prefix_share)
+        return replace(self, words=max(1, round(self.words * wanted_tokens / max(1.0, counted_tokens))))
 
     def _words_of(self, index: int) -> int:
-        return _scaled(self.words, self.lengths, index)
+        if self.lengths is None:
+            return self.words
+        drawn = self.lengths.pair(index).prompt_tokens / self.lengths.mean_prompt_tokens
+        return max(1, round(self.words * drawn))
 
     def _prose(self, number: str, count: int) -> list[str]:
         chance = random.Random(f"{self.seed}/{number}")  # noqa: S311  # prose, not secrets
@@ -203,13 +205,6 @@ class ProsePrompts:
             link = chance.choice(_LINKS)
             words += f"{clause} {link}".split()
         return words[:count]
-
-
-def _scaled(mean: int, lengths: LengthDistribution | None, index: int) -> int:
-    """Length of prompt number `index`, in the unit of `mean`."""
-    if lengths is None:
-        return mean
-    return max(1, round(mean * lengths.pair(index).prompt_tokens / lengths.mean_prompt_tokens))
 
 
 @dataclass(frozen=True)
