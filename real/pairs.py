@@ -24,7 +24,7 @@ import aiohttp
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
-from breakeven.load_driver.counters import EngineCounters, between, read_counters
+from breakeven.load_driver.counters import between, read_counters
 from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.lengths import EmpiricalLengths, LengthPair, LogNormalLengths
 from breakeven.load_driver.measuring import MeasuredWindow, Precision, Trial, measure
@@ -32,6 +32,7 @@ from breakeven.load_driver.sent_workload import OutputLengths, ProsePrompts
 from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.table import cells, written
+from breakeven.serving.growths import Growths
 from localcluster.progress import Say
 from real import pair_rows
 from real.machine_state import read_looks
@@ -443,7 +444,7 @@ async def _first_token_s(client: EngineClient, prompt: str) -> float:
     return record.first_token_s - record.sent_s
 
 
-async def _mark(client: EngineClient) -> tuple[float, EngineCounters]:
+async def _mark(client: EngineClient) -> tuple[float, Growths]:
     """The time, and the engine's counters then."""
     at_s, page = time.monotonic(), await client.metrics_page()
     if page is None:

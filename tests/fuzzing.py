@@ -23,12 +23,10 @@ from breakeven.cli import lint
 from breakeven.cli.acceptance import read_log
 from breakeven.errors import BreakevenError
 from breakeven.fitting import fit_points
-from breakeven.intake import json_value
-from breakeven.load_driver.counters import EngineCounters, between, read_counters
+from breakeven.load_driver.counters import between, read_counters
 from breakeven.profile import Profile
-from breakeven.readers.foreign import Document
-from breakeven.readers.prometheus import series
 from breakeven.readers.reading import read_text
+from breakeven.serving.growths import Growths
 from breakeven.serving.shell_script import shell_script
 from breakeven_sim.replay.trace_files import read_trace
 from sweeps import closed, csv_of
@@ -157,11 +155,6 @@ LLMD: dict[str, Any] = {
         }
     },
 }
-_MATRIX = {
-    "status": "success",
-    "data": {"resultType": "matrix", "result": [{"metric": {}, "values": [[0, "1.5"], [60, "NaN"]]}]},
-}
-PROMETHEUS: dict[str, Any] = {"request_rate_rps": _MATRIX, "mean_latency_s": _MATRIX}
 PROFILE: dict[str, Any] = json.loads(fit_points(closed("none", 0, 1.2, 0.07, noise=0.01)).to_json())
 
 _SCRIPT = """\
@@ -261,15 +254,6 @@ INFO something else
 SpecDecoding metrics: Draft acceptance rate: 50.0%, Mean acceptance length: 2.50, Accepted: 450 tokens, Drafted: 900 tokens, \
 Per-position acceptance rate: 0.800, 0.500, 0.200
 """
-_ANSWER = {
-    "status": "success",
-    "data": {
-        "resultType": "vector",
-        "result": [
-            {"metric": {"position": str(place)}, "value": [1.7e9, str(0.9 - place / 4)]} for place in range(3)
-        ],
-    },
-}
 _TRACES = {
     "trace": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 00:00:00.017335+00:00,2399,6\n2024-05-10 00:00:01+00:00,76,9\n",
@@ -408,9 +392,7 @@ SEEDS: dict[str, str] = {
     "evalscope": json.dumps(EVALSCOPE_NEW),
     "yaml llmd": yaml.safe_dump(LLMD),
     "appended lines": "\n".join(json.dumps(BENCH | {"max_concurrency": count}) for count in (2, 4, 8)),
-    "prometheus": json.dumps(PROMETHEUS),
     "profile": json.dumps(PROFILE),
-    "answer": json.dumps(_ANSWER),
     "page": _PAGE,
     "script": _SCRIPT,
     "log": _LOG,
@@ -487,16 +469,12 @@ def _read_profile(text: str) -> bool:
     return True
 
 
-def _read_answer(text: str) -> bool:
-    return bool([*series(Document(json_value(text, "fuzz", "an answer"), "fuzz"))])
-
-
 def _read_page(text: str) -> bool:
     counters = read_counters(text)
     window = between(read_counters(_PAGE), counters)
     figures = (window.tokens_per_step, window.drafted_per_step, window.prefix_hit_ratio, window.queue_s)
     assert all(figure is None or not math.isnan(figure) for figure in figures)
-    return counters != EngineCounters()
+    return counters != Growths({})
 
 
 def _read_log(text: str) -> bool:
@@ -529,7 +507,6 @@ def _read_manifest(text: str) -> bool:
 
 _READERS: Mapping[str, Callable[[str], bool]] = {
     "profile": _read_profile,
-    "answer": _read_answer,
     "page": _read_page,
     "script": _read_script,
     "log": _read_log,

@@ -13,10 +13,9 @@ from scipy.special import ndtri
 
 from breakeven.arm import Arm
 from breakeven.past.courses import NOW, RESETS, SAMPLES, PodCourse, PodName, TimeGrid
-from breakeven.past.past_reading import AskedPast, KnownPast, known_past
+from breakeven.past.past_reading import AskedPast, KnownPast, PastWord, known_past
 from breakeven.past.pod_facts import PodFacts, PodKind, kind_of
 from breakeven.past.steady import cut
-from breakeven.past.unknowns import PastWord
 from breakeven.serving.promql import COUNTED, DRAFTED
 from validation.judged_engines import ENGINES, Half, JudgedEngine
 from validation.law_door import CONFIDENCE

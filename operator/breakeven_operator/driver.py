@@ -25,8 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from breakeven.answering.answer import JudgedSet
 from breakeven.answering.gate import GateFinding, judge_arm
-from breakeven.answering.judgement import JudgedSet
 from breakeven.answering.prompt_set import ANSWER_TOKENS
 from breakeven.arm import arm_drafting
 from breakeven.errors import InputError

@@ -275,7 +275,6 @@ async def test_the_fits_reader_takes_the_file(tmp_path):
         (["--method", "eagle3"], "--k is needed"),
         (["--method", "none", "--engine", "none=http://127.0.0.1:9"], "--engine excludes --url"),
         (["--method", "none", "--k", "3"], "k is 0 for method none"),
-        (["--method", "none", "--prompts", "{file}", "--random-tokens"], "exclude each other"),
         (["--method", "none", "--dataset", "{file}", "--prefix-share", "0.5"], "--prefix-share excludes"),
         (["--method", "none", "--lengths", "{file}", "--prompt-tokens-stdev", "5"], "--lengths excludes"),
         (["--method", "none", "--loads", "2"], "'2' is no number of loads"),
@@ -344,18 +343,6 @@ async def test_a_missing_api_key_is_named_and_its_value_never_is(tmp_path, monke
         )
         assert done.exception is None
     assert "s3cret" not in done.output + (tmp_path / "p.csv").read_text()
-
-
-async def test_own_prompts_are_one_per_line(tmp_path):
-    texts = tmp_path / "prompts.txt"
-    texts.write_text("one\n\ntwo words\n")
-    given = ("--method", "none", "-o", tmp_path / "p.csv", "--prompts", texts, *QUICK, *SMALL)
-    async with serving(LawfulEngine()) as engine:
-        await invoke("--url", engine.url, *given)
-        assert {body["prompt"] for body in engine.bodies} == {"one", "two words"}
-        texts.write_bytes(b"\xff\xfe")
-        refused = (await invoke("--url", engine.url, *given)).exception
-    assert str(refused) == f"{texts}: byte 0: not UTF-8 text; expected text with one prompt per line in UTF-8"
 
 
 async def test_a_dataset_is_sent_as_it_says_with_the_sampling_that_was_asked_for(tmp_path):

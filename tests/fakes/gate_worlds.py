@@ -6,8 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from breakeven.answering.answer import AnswerSet, Flaw, GivenAnswer
-from breakeven.answering.judgement import JudgedSet, JudgedTokens
+from breakeven.answering.answer import AnswerSet, Flaw, GivenAnswer, JudgedSet, JudgedTokens
 from breakeven.answering.prompt_set import Form, GatePrompt, shipped_prompts
 
 _ALONE_EVERY = 10

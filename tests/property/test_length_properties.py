@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from breakeven.errors import InputError
 from breakeven.load_driver.lengths import EmpiricalLengths, LengthPair, LogNormalLengths, read_lengths
-from breakeven.load_driver.sent_workload import ProsePrompts, TokenPrompts
+from breakeven.load_driver.sent_workload import ProsePrompts
 from draws import draws
 
 tokens = st.integers(20, 4000)
@@ -52,9 +52,9 @@ def test_pairs_come_as_often_as_their_weights_say_and_stay_together(rows, seed, 
 def test_the_same_number_is_the_same_request(mean, cv, seed, index):
     drawn, again = (LogNormalLengths(mean, mean, cv * mean, 0.0, seed) for _ in range(2))
     assert drawn.pair(index) == again.pair(index)
-    prompts = TokenPrompts(mean, seed, drawn)
-    assert len(prompts.prompt(index)) == drawn.pair(index).prompt_tokens
-    assert prompts.prompt(index) == TokenPrompts(mean, seed, again).prompt(index)
+    prompts = ProsePrompts(mean, seed, drawn)
+    assert len(prompts.prompt(index).split()) == drawn.pair(index).prompt_tokens
+    assert prompts.prompt(index) == ProsePrompts(mean, seed, again).prompt(index)
 
 
 @draws(40)

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.load_driver.beliefs import before_any_point
 from breakeven.load_driver.design import SweepSettings
 from breakeven.load_driver.next_point import Purchase, next_point
-from breakeven.load_driver.question import Question
+from breakeven.load_driver.question import Question, before_any_point
 from breakeven.points.point import Point
 from draws import draws
 from sweeps import closed, planned, recommended

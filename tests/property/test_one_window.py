@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from breakeven.load_driver.counters import EngineCounters, between
+from breakeven.load_driver.counters import between
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import EngineLimits, Growths
 from draws import draws
@@ -129,8 +129,8 @@ def test_the_load_drivers_two_pages_are_a_window(pod, most):
     stats = {
         name: pod.stats[name] for name in ("generated", "started", "steps", "drafts") if name in pod.stats
     }
-    late = EngineCounters(stats, tuple(pod.accepted.values()))
-    early = EngineCounters(dict.fromkeys(stats, 0.0))
+    late = Growths(stats, dict(enumerate(pod.accepted.values())))
+    early = Growths(dict.fromkeys(stats, 0.0))
     found = between(early, late, EngineLimits(tokens_per_step=most))
     e = tokens_per_step([pod])
     assert close(found.tokens_per_step, None if e is None else min(max(e, 1.0), most))

@@ -22,7 +22,7 @@ from breakeven.profile import Comparison, Conditions, LoadPoint, Profile
 from breakeven.profile.changes import Changes, changes_between
 from breakeven.profile.document import with_usable_rows
 from breakeven.profile.fits import ArmFit
-from breakeven.readers.sweep_files import read_sweep
+from breakeven.readers.reading import read_sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -184,17 +184,14 @@ def frame(rows: Sequence[dict[str, Any]]) -> Any:
 def _at_load(one: ArmEvaluation | None) -> dict[str, Any]:
     if one is None:
         return {}
-    parts = {
-        "latency_s": one.prediction,
-        "latency_ci_s": one.prediction,
-        "speedup": one.against_none,
-        "speedup_ci": one.against_none,
-    }
-    return {
-        key: value
-        for name, part in parts.items()
-        for key, value in _columns(name, getattr(part, name, None)).items()
-    }
+    row: dict[str, Any] = {}
+    for part, names in (
+        (one.prediction, ("latency_s", "latency_ci_s")),
+        (one.against_none, ("speedup", "speedup_ci")),
+    ):
+        for name in names:
+            row |= _columns(name, getattr(part, name, None))
+    return row
 
 
 def _columns(name: str, value: Any) -> dict[str, Any]:

@@ -8,8 +8,7 @@ import tracemalloc
 
 import pytest
 
-from breakeven.answering.answer import AnswerSet, Flaw, GivenAnswer, flaw_of
-from breakeven.answering.judgement import JudgementError, judged_answer
+from breakeven.answering.answer import AnswerSet, Flaw, GivenAnswer, JudgementError, flaw_of, judged_answer
 from breakeven.answering.prompt_set import Form, GatePrompt, shipped_prompts, with_own
 from breakeven.errors import InputError
 

@@ -22,7 +22,7 @@ from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.estimate import Estimate
 from breakeven.points.table import cells
 from breakeven.profile.changes import ratio_of
-from breakeven.readers.sweep_files import read_sweep
+from breakeven.readers.reading import read_sweep
 
 SWEEP = Path(__file__).parents[3] / "examples" / "points.csv"
 

@@ -107,10 +107,6 @@ READ = {
         "prefill: {containers: [{name: vllm, image: 'ghcr.io/llm-d/llm-d-inference-sim:v0.3.0', modelCommand: imageDefault}]}\n"),
         ["llm-d-modelservice values/decode vllm: decode.containers[vllm].env decode.containers[vllm].args"],
     ),
-    "the values of vLLM's own chart": (
-        "image: {repository: vllm/vllm-openai, tag: v0.32.0, command: [vllm, serve, /data]}\n",
-        ["vLLM chart values/vllm vllm: image.env image.command"],
-    ),
 }  # fmt: skip
 
 
@@ -125,15 +121,10 @@ def test_the_pod_template_is_found_and_its_lines_are_named_in_the_files_own_term
     assert (engines, refusal) == (expected, "")
 
 
-WORKER = "spec.leaderWorkerTemplate.workerTemplate"
 UNMANAGED = {
     "DaemonSet": (f"spec: {{template: {{spec: {SPEC}}}}}", {"containers[vllm]": "spec.template.metadata.annotations"}),
     "FleetOfOurs": (f"spec: {{template: {{spec: {SPEC}}}}}", {"spec.template.spec.containers[vllm]": "spec.template.metadata.annotations"}),
     "Pod": (f"spec: {SPEC}", {"spec.containers[vllm]": "metadata.annotations"}),
-    "DisaggregatedSet": (
-        f"spec: {{roles: [{{name: decode, spec: {{leaderWorkerTemplate: {{workerTemplate: {{spec: {SPEC}}}}}}}}}]}}",
-        {f"spec.roles[decode].{WORKER}.spec.containers[vllm]": f"spec.roles[decode].{WORKER}.metadata.annotations"},
-    ),
     "ServingRuntime": (f"spec: {SPEC}", {"spec.containers[vllm]": "spec.annotations"}),
 }  # fmt: skip
 
@@ -288,6 +279,7 @@ PASSED_OVER = {
     "an Application of another group": ("apiVersion: app.k8s.io/v1beta1\nkind: Application\nmetadata: {name: m}\nspec: {componentKinds: []}", "Application (app.k8s.io)/m: not read: a kind of another group"),
     "another Model": ("apiVersion: ml.example.com/v1\nkind: Model\nmetadata: {name: m}", "Model (ml.example.com)/m: not read: a kind of another group"),
     "KAITO": ("apiVersion: kaito.sh/v1beta1\nkind: Workspace\nmetadata: {name: phi}\ninference: {preset: {name: phi}}", "Workspace/phi: not read: KAITO's presets are not in it, and its annotation kaito.sh/enable-speculative-decoding speculates by them; lint the object that its controller makes"),
+    "roles of prefill and decode": ("kind: DisaggregatedSet\nmetadata: {name: m}\nspec: {roles: []}", "DisaggregatedSet/m: not read: its roles are prefill and decode"),
     "an unknown kind with one container": ("apiVersion: x.example.com/v1\nkind: Engine\nmetadata: {name: m}\nspec: {pod: {runner: {image: 'vllm:1', args: [m]}}}", "Engine/m: not read: a kind that is not known"),
     "a kind that nobody knows": ("kind: Fleet\nmetadata: {name: m}\nspec: {groups: [{pod: {containers: [{name: vllm}]}}]}", "Fleet/m: not read: a kind that is not known; lint the object that its controller makes"),
     "values of an unknown chart": ("replicas: 3\nimage: {repository: x}", "an object without a kind: neither values of a chart that is known"),
@@ -383,7 +375,6 @@ HOSTILE = {
     "no number of unavailable pods": f"kind: StatefulSet\nmetadata: {{name: a}}\nspec: {{updateStrategy: {{rollingUpdate: {{maxUnavailable: '%'}}}}, template: {{spec: {SPEC}}}}}",
     "claim templates that are texts": f"kind: StatefulSet\nmetadata: {{name: a}}\nspec: {{volumeClaimTemplates: [a], template: {{spec: {SPEC}}}}}",
     "a spec that is a number": "kind: LeaderWorkerSet\nmetadata: {name: a}\nspec: 7",
-    "roles that are numbers": "kind: DisaggregatedSet\nmetadata: {name: a}\nspec: {roles: [7]}",
     "a predictor that is a list": "kind: InferenceService\nmetadata: {name: a}\nspec: {predictor: []}",
     "a model that is a text": "kind: InferenceService\nmetadata: {name: a}\nspec: {predictor: {model: vllm}}",
     "models that are texts": "servingEngineSpec: {modelSpec: [a, b]}",

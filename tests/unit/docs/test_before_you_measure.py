@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
+from breakeven.past.past_reading import PastWord
 from breakeven.past.steady import MEANINGS, WindowWord
-from breakeven.past.unknowns import PastWord
 from fakes.answering_prometheus import answering
 from fakes.past_courses import grid_of, lawful, stored
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from breakeven.errors import InputError
-from breakeven.load_driver.dataset import Chat, dataset_of, read_dataset
+from breakeven.load_driver.dataset import dataset_of, read_dataset
 from breakeven.load_driver.sent_workload import DatasetRequests, SentWorkload
 
 SECRET = "xyzzy-not-for-logs"
@@ -24,8 +24,9 @@ def test_a_line_is_a_prompt_or_a_conversation_with_the_length_of_its_answer(tmp_
     assert found.name == "support"
     assert [one.output_tokens for one in found.requests] == [30, None]
     assert found.requests[0].prompt == "one"
-    assert found.requests[1].prompt == Chat(
-        ({"role": "system", "content": "be brief"}, {"role": "user", "content": "two"})
+    assert found.requests[1].prompt == (
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "two"},
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.load_driver.counters import EngineCounters, between, read_counters
-from breakeven.serving.growths import EngineLimits
+from breakeven.load_driver.counters import between, read_counters
+from breakeven.serving.growths import EngineLimits, Growths
 
 LABEL = 'engine="0",model_name="tiny"'
 # A real vLLM 0.32 with n-gram k=3 after eight requests of 50 tokens (samples of its page, in its order).
@@ -35,15 +35,16 @@ vllm:time_to_first_token_seconds_sum{{{LABEL}}} 1.2339599132537842
 vllm:inter_token_latency_seconds_bucket{{{LABEL},le="0.01"}} 120.0
 vllm:inter_token_latency_seconds_count{{{LABEL}}} 127.0
 """
-ZERO = EngineCounters(
-    dict.fromkeys(("generated", "started", "steps", "drafts", "drafted", "preemptions"), 0.0), (0, 0, 0)
+ZERO = Growths(
+    dict.fromkeys(("generated", "started", "steps", "drafts", "drafted", "preemptions"), 0.0),
+    dict.fromkeys(range(3), 0.0),
 )
 
 
 def counting(reading, **changes):
     """The reading with other counters; None: not on the page."""
-    counted = {**reading.counted, **changes}
-    return replace(reading, counted={name: count for name, count in counted.items() if count is not None})
+    stats = {**reading.stats, **changes}
+    return replace(reading, stats={name: count for name, count in stats.items() if count is not None})
 
 
 def test_tokens_per_step_counts_steps_without_a_draft():
@@ -56,21 +57,21 @@ def test_tokens_per_step_counts_steps_without_a_draft():
 
 def test_gauges_are_read_by_their_exact_name():
     counters = read_counters(NGRAM_PAGE)
-    assert (counters.running, counters.waiting, counters.kv_usage) == (3.0, 1.0, 0.125)
+    assert [counters.stats[name] for name in ("running", "waiting", "kv_usage")] == [3.0, 1.0, 0.125]
 
 
 def test_several_engine_cores_are_summed_before_anything_is_divided():
     both = NGRAM_PAGE + NGRAM_PAGE.replace('engine="0"', 'engine="1"').replace("} 400.0", "} 800.0")
     window = between(ZERO, read_counters(both))
     assert window.tokens_per_step == pytest.approx((1200 - 16) / 254)
-    assert read_counters(both).kv_usage == 0.125
+    assert read_counters(both).stats["kv_usage"] == 0.125
 
 
 def test_without_speculation_there_are_no_drafts_rather_than_zero():
     page = "\n".join(line for line in NGRAM_PAGE.splitlines() if "spec_decode" not in line)
     counters = read_counters(page)
-    assert not counters.speculates
-    window = between(replace(counting(ZERO, drafts=None, drafted=None), accepted_at=None), counters)
+    assert "drafts" not in counters.stats
+    window = between(replace(counting(ZERO, drafts=None, drafted=None), accepted={}), counters)
     assert window.drafts is None
     assert window.survival == ()
     assert window.drafted_per_step is None
@@ -98,7 +99,7 @@ def test_an_idle_window_gives_no_figure():
 
 
 def test_a_page_of_something_else_has_no_figures():
-    assert read_counters("<html>vllm:generation_tokens_total 5 apples</html>") == EngineCounters()
+    assert read_counters("<html>vllm:generation_tokens_total 5 apples</html>") == Growths({})
 
 
 def test_the_rest_of_a_step_is_no_wait_for_a_place_in_the_batch():
@@ -126,7 +127,15 @@ def test_a_value_beyond_every_number_is_no_count():
         "inter_token_latency_seconds_count{" + LABEL + "} 1e999",
     )
     counters = read_counters(page)
-    assert "steps" not in counters.counted
+    assert "steps" not in counters.stats
     assert between(ZERO, counters).tokens_per_step is None
     huge = "\n".join(f'vllm:generation_tokens_total{{engine="{one}"}} 1.7e308' for one in range(2))
     assert between(ZERO, read_counters(f"{NGRAM_PAGE}{huge}\n")).tokens_per_step is None
+
+
+def test_only_what_counters_grew_by_counts_and_no_gauge_is_a_growth():
+    early = read_counters(NGRAM_PAGE)
+    late = replace(counting(early, drafts=196.0), accepted={0: 176.0, 1: 136.0, 2: 88.0})
+    window = between(early, late)
+    assert window.survival == pytest.approx((0.8, 0.4, 0.0))
+    assert window.inflight is None

@@ -9,7 +9,6 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
-from breakeven.load_driver.beliefs import COEFFICIENTS, Seen, after_points, before_any_point
 from breakeven.load_driver.design import Finished, SweepSettings
 from breakeven.load_driver.next_point import (
     Purchase,
@@ -17,7 +16,15 @@ from breakeven.load_driver.next_point import (
     rival_pairs,
     tellable_regret,
 )
-from breakeven.load_driver.question import FEWEST_POINTS, Question, known_from
+from breakeven.load_driver.question import (
+    COEFFICIENTS,
+    FEWEST_POINTS,
+    Question,
+    Seen,
+    after_points,
+    before_any_point,
+    known_from,
+)
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
 from sweeps import closed, planned, poisson, recommended

@@ -9,10 +9,9 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.past.courses import PodCourse, TimeGrid
-from breakeven.past.past_reading import AskedPast, KnownPast, known_past
+from breakeven.past.past_reading import AskedPast, KnownPast, PastWord, doubts_about, known_past
 from breakeven.past.pod_facts import PodFacts, kind_of
 from breakeven.past.steady import MEANINGS, CutPast, WindowWord, cut
-from breakeven.past.unknowns import PastWord, doubts_about
 from fakes.past_courses import C1_S, C2_S, OUTPUT, STEP_S, day_rates, grid_of, lawful
 
 DAYS, HOUR_S = 4, 3600

@@ -1,4 +1,4 @@
-"""GuideLLM reports, vllm bench results and Prometheus responses: what they mean, and refusals by JSON path."""
+"""GuideLLM reports and vllm bench results: what they mean, and refusals by JSON path."""
 
 import copy
 import json
@@ -10,7 +10,6 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.points.point import LoadMode
 from breakeven.points.quality import reason_against
-from breakeven.readers import foreign, prometheus
 from breakeven.readers.reading import grouped, matching, one_setting, read_text
 from breakeven.reasons import Reason
 
@@ -380,61 +379,6 @@ def test_a_wrong_result_names_its_json_path(document: object, arm: Arm | None, w
 def test_text_that_is_not_json_names_line_and_column() -> None:
     with pytest.raises(InputError, match="line 1, column 14"):
         read_text('{"benchmarks"', "r.json", NO_SPECULATION)
-
-
-def response(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> dict[str, Any]:
-    result = [{"metric": labels, "values": samples} for labels, samples in series]
-    return {"status": "success", "data": {"resultType": "matrix", "result": result}}
-
-
-def test_range_queries_become_points_where_both_figures_exist() -> None:
-    document = {
-        "request_rate_rps": response(({}, [(0, "2"), (60, "3"), (120, "4")])),
-        "mean_latency_s": response(({}, [(0, "1.1"), (60, "NaN"), (120, "1.3")])),
-    }
-    points = read_text(json.dumps(document), "p.json", Arm("ngram", 3))
-    assert [(one.request_rate_rps, one.mean_latency_s) for one in points] == [(2.0, 1.1), (4.0, 1.3)]
-
-
-@pytest.mark.parametrize(
-    ("mean_latency", "where"),
-    [
-        (response(), "mean_latency_s.data.result"),
-        (response(({"a": "1"}, [(0, "1")]), ({"a": "2"}, [(0, "1")])), "mean_latency_s.data.result"),
-        (response(({}, [(0, "NaN")])), "mean_latency_s.data.result"),
-        (response(({}, [(0, "x")])), "mean_latency_s.data.result[0].values[0][1]"),
-        (response(({}, [(0, True)])), "mean_latency_s.data.result[0].values[0][1]"),
-        ({"status": "error", "error": "bad query"}, "mean_latency_s.status"),
-        (response(({}, [(60, "1")])), "p.json"),
-    ],
-)
-def test_missing_nan_and_ambiguous_series_are_refused_each_by_its_path(mean_latency: Any, where: str) -> None:
-    document = {"request_rate_rps": response(({}, [(0, "2")])), "mean_latency_s": mean_latency}
-    with pytest.raises(InputError) as refused:
-        read_text(json.dumps(document), "p.json", NO_SPECULATION)
-    assert where in refused.value.where
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (("request_rate_rps", "mean_latency_s", "colour"), "colour: no column of a points file"),
-        (("request_rate_rps",), "mean_latency_s: nothing there"),
-    ],
-)
-def test_a_document_with_a_foreign_column_or_without_a_required_one_names_it(
-    names: tuple[str, ...], said: str
-) -> None:
-    document = {name: response(({}, [(0, "2")])) for name in names}
-    with pytest.raises(InputError, match=said):
-        read_text(json.dumps(document), "p.json", NO_SPECULATION)
-
-
-def test_an_empty_result_is_no_series_and_nan_is_a_sample() -> None:
-    assert prometheus.series(foreign.parse(json.dumps(response()), "r")) == ()
-    (one,) = prometheus.series(foreign.parse(json.dumps(response(({"pod": "a"}, [(1, "NaN")]))), "r"))
-    assert one.labels == {"pod": "a"}
-    assert one.values[0].value != one.values[0].value
 
 
 CSV = "method,k,concurrency,mean_latency_s,workload\nnone,0,1,1,chat\nnone,0,8,2,code\n"

@@ -123,17 +123,6 @@ def test_yaml_that_would_take_the_process_its_memory_or_its_time_is_refused_in_a
     assert time.process_time() - began_s < 5.0
 
 
-def test_the_time_stamps_of_an_answer_are_counted_before_each_becomes_a_point():
-    values = [[time_s, "1"] for time_s in range(10_001)]
-    answer = {
-        "status": "success",
-        "data": {"resultType": "matrix", "result": [{"metric": {}, "values": values}]},
-    }
-    text = json.dumps({"request_rate_rps": answer, "mean_latency_s": answer})
-    with pytest.raises(InputError, match="10001 time stamps; expected at most 10000: a longer step"):
-        read_text(text, "a.json", Arm("none", 0, None))
-
-
 def test_an_engine_that_tells_of_a_position_far_ahead_makes_no_list_of_it():
     page = (
         "vllm:spec_decode_num_drafts_total 1\n"
@@ -141,7 +130,7 @@ def test_an_engine_that_tells_of_a_position_far_ahead_makes_no_list_of_it():
         'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="64"} 1\n'
         'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 3\n'
     )
-    assert read_counters(page).accepted_at == (0.0, 3.0)
+    assert read_counters(page).accepted == {1: 3.0}
 
 
 def test_a_value_that_is_no_number_is_no_sample():

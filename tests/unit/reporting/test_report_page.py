@@ -17,7 +17,7 @@ from breakeven.cli import root
 from breakeven.cli.profile_options import read_profile
 from breakeven.fitting import fit_points
 from breakeven.profile import Conditions, Profile
-from breakeven.readers.sweep_files import read_sweep
+from breakeven.readers.reading import read_sweep
 from breakeven.reporting import plots, profile_page
 from breakeven.reporting.lines import arm_curves, best_arm_map
 from breakeven.reporting.page import ReportPage, Table, render_page, render_png

@@ -13,9 +13,9 @@ from breakeven.serving.opt_in import (
     ANNOTATION,
     ARGUMENT,
     VARIABLE,
-    Places,
     engine_container,
     opt_in,
+    places_in,
     preset_opt_in,
 )
 from breakeven.serving.rolling import drain
@@ -121,7 +121,7 @@ def test_an_old_version_drains_only_by_a_hook_that_waits():
 
 def test_an_engine_that_is_too_old_is_refused_however_it_starts():
     old = {"name": "main", "image": "vllm/vllm-openai:v0.13.0"}
-    for found in (opt_in(old), preset_opt_in(old, Places.of(old))):
+    for found in (opt_in(old), preset_opt_in(old, places_in(old))):
         assert not found.add
         assert "0.13 is older than 0.14" in found.refusal
 

@@ -49,6 +49,13 @@ def said(stats, limits=LIMITS, window_s=WINDOW_S):
     return impossible(Growths(stats), limits, window_s)
 
 
+def test_no_position_accepts_more_than_the_one_before_it_or_than_was_drafted():
+    stats = served(drafts=900.0)
+    assert impossible(Growths(stats, {0: 800.0, 1: 600.0}), LIMITS, WINDOW_S) is None
+    assert "accepted at position 1" in str(impossible(Growths(stats, {0: 990.0}), LIMITS, WINDOW_S))
+    assert "accepted at position 2" in str(impossible(Growths(stats, {0: 600.0, 1: 800.0}), LIMITS, WINDOW_S))
+
+
 @pytest.mark.parametrize(
     ("stats", "words"),
     [

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from breakeven.answering.answer import AnswerSet, Flaw
-from breakeven.answering.judgement import JudgedSet, JudgedTokens, by_prompt
+from breakeven.answering.answer import AnswerSet, Flaw, JudgedSet, JudgedTokens
 from breakeven.laws.arrays import FloatArray
 from breakeven.reasons import Reason
 
@@ -75,7 +74,7 @@ class GateFinding:
         places: first faults, at most eight.
         equal, compared: answers with the very tokens of no speculation, of so many that could be compared.
         first_difference: smallest position at which an answer parts from the answer without speculation; None if all agree.
-        widest_gap: of the arm (nats). wide_gap: beyond which a gap is a fault.
+        widest_gap: of the arm (nats).
         p_value: the smallest of the tests', each weighed by its share of the error rate.
         share_upper: upper bound of the share of requests that the arm answers differently.
     """
@@ -93,7 +92,6 @@ class GateFinding:
     compared: int = 0
     first_difference: int | None = None
     widest_gap: float = 0.0
-    wide_gap: float = _LEAST_WIDE_GAP
     p_value: float = 1.0
     share_upper: float = 1.0
 
@@ -135,10 +133,10 @@ def judge_arm(asked: JudgedSet, floor: JudgedSet) -> GateFinding:
         return GateFinding(arm.arm, Reason.ANSWERS_UNDECIDED)
     shared = [one for answers in mine.values() for one in answers]
     free = [one for one in shared if not one.answer.form.constrained]
-    ties = _Ties.of(floor.judged, sum(len(one.gaps) for one in free))
-    faults = _faults(free, ties.wide_gap)
+    wide = _wide_gap(floor.judged, sum(len(one.gaps) for one in free))
+    faults = _faults(free, wide)
     faulty = {(place.prompt, place.batched) for place in faults}
-    worse, better = _only_here(mine, theirs, ties.wide_gap), _only_here(theirs, mine, ties.wide_gap)
+    worse, better = _only_here(mine, theirs, wide), _only_here(theirs, mine, wide)
     gaps = np.array([_gap_sum(answers) - _gap_sum(theirs[name]) for name, answers in mine.items()])
     p_faults, p_sums = counted_more_often(worse, better), exchanged(gaps)
     p_flaws = exchanged(_flaw_excess(arm, base))
@@ -160,7 +158,7 @@ def judge_arm(asked: JudgedSet, floor: JudgedSet) -> GateFinding:
         answers=len(shared),
         prompts=len(mine),
         tokens=sum(len(one.gaps) for one in shared),
-        near_ties=sum(0.0 < gap <= ties.wide_gap for one in free for gap in one.gaps),
+        near_ties=sum(0.0 < gap <= wide for one in free for gap in one.gaps),
         differing=len(faulty),
         flawed=len(flaws),
         places=tuple((*faults, *bare)[:_MOST_PLACES]),
@@ -168,7 +166,6 @@ def judge_arm(asked: JudgedSet, floor: JudgedSet) -> GateFinding:
         compared=compared,
         first_difference=first,
         widest_gap=widest,
-        wide_gap=ties.wide_gap,
         p_value=min(
             1.0, ERROR_RATE * min(p_faults / _FAULTS_LEVEL, p_sums / _SUMS_LEVEL, p_flaws / _FLAWS_LEVEL)
         ),
@@ -222,25 +219,17 @@ def exchanged(differences: FloatArray) -> float:
     return (1 + int(np.sum(signs @ given >= given.sum() - 1e-9))) / (_DRAWS + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ties:
-    """Near-ties that rounding may turn round in an arm's answers: their expected number, and their mean width (nats)."""
+def _wide_gap(floor: Sequence[JudgedTokens], tokens: int) -> float:
+    """Gap (nats) that no near-tie of so many tokens passes, but for a chance that is small beside the error rate.
 
-    expected: float
-    scale: float
-
-    @classmethod
-    def of(cls, floor: Sequence[JudgedTokens], tokens: int) -> _Ties:
-        """The near-ties of so many tokens, by the floor; by its median, so that faults of its own do not widen them."""
-        gaps = [gap for one in floor if not one.answer.form.constrained for gap in one.gaps]
-        ties = [gap for gap in gaps if gap > 0.0]
-        scale = float(np.median([*ties, *_PRIOR_TIES])) / math.log(2.0)
-        return cls(max(1.0, tokens * (len(ties) + 1.0) / (len(gaps) + 1.0)), scale)
-
-    @property
-    def wide_gap(self) -> float:
-        """Gap (nats) that not one of them passes, but for a chance that is small beside the error rate."""
-        return max(_LEAST_WIDE_GAP, float(self.scale * math.log(self.expected / _CHANCE_OF_WIDE_TIE)))
+    How many ties rounding may turn round, and how wide they are, is read off the floor; by its median, so that faults of its own do
+    not widen them.
+    """
+    gaps = [gap for one in floor if not one.answer.form.constrained for gap in one.gaps]
+    ties = [gap for gap in gaps if gap > 0.0]
+    scale = float(np.median([*ties, *_PRIOR_TIES])) / math.log(2.0)
+    expected = max(1.0, tokens * (len(ties) + 1.0) / (len(gaps) + 1.0))
+    return max(_LEAST_WIDE_GAP, float(scale * math.log(expected / _CHANCE_OF_WIDE_TIE)))
 
 
 def _faults(answers: Sequence[JudgedTokens], wide_gap: float) -> list[FaultPlace]:
@@ -263,8 +252,11 @@ def _only_here(
 def _of_both(ones: Sequence[JudgedTokens], others: Sequence[JudgedTokens]) -> dict[str, list[JudgedTokens]]:
     """The answers by request, without those that the other side does not have in the same way of asking."""
     known = {(one.answer.prompt, one.answer.batched) for one in others}
-    kept = [one for one in ones if (one.answer.prompt, one.answer.batched) in known]
-    return by_prompt(sorted(kept, key=lambda one: (one.answer.prompt, one.answer.batched)))
+    found: dict[str, list[JudgedTokens]] = {}
+    for one in sorted(ones, key=lambda one: (one.answer.prompt, one.answer.batched)):
+        if (one.answer.prompt, one.answer.batched) in known:
+            found.setdefault(one.answer.prompt, []).append(one)
+    return found
 
 
 def _gap_sum(answers: Sequence[JudgedTokens]) -> float:

@@ -16,9 +16,8 @@ from breakeven.cli.sweep_options import access_options, endpoint_of, model_optio
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
-    from breakeven.answering.answer import AnswerSet, GivenAnswer
+    from breakeven.answering.answer import AnswerSet, GivenAnswer, JudgedSet
     from breakeven.answering.gate import GateFinding
-    from breakeven.answering.judgement import JudgedSet
     from breakeven.load_driver.client import Endpoint
 
 _SHOWN_TOKENS = 24

@@ -48,8 +48,7 @@ def read_points(
     Raises:
         InputError: as the readers; also arms that do not pair with the files.
     """
-    from breakeven.readers.reading import matching
-    from breakeven.readers.sweep_files import read_sweep
+    from breakeven.readers.reading import matching, read_sweep
 
     points, notes = read_sweep(files, _arms(files, methods, lengths))
     for line in notes:

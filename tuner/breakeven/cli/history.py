@@ -243,8 +243,8 @@ def _arm(one: ArmPast, past: KnownPast) -> dict[str, Any]:
 
 
 def _print(past: KnownPast, others: tuple[OthersMeasured, ...], output: Path | None) -> None:
+    from breakeven.past.past_reading import named
     from breakeven.past.steady import MEANINGS
-    from breakeven.past.unknowns import named
 
     rows = []
     for one in past.arms:

@@ -64,9 +64,9 @@ def command(
     speculation that this version does not know are named. Volumes that a second pod cannot mount are named if a roll adds a
     pod; put PersistentVolumeClaims into the same file.
 
-    The command reads pod templates of Deployment, StatefulSet, DaemonSet, Rollout, LeaderWorkerSet, DisaggregatedSet,
-    InferenceService, ServingRuntime, LLMInferenceService, Pod and Job. A file may hold several documents and Lists. Values
-    of the charts production-stack, llm-d-modelservice and vLLM's own are read too, by themselves or in a HelmRelease or
+    The command reads pod templates of Deployment, StatefulSet, DaemonSet, Rollout, LeaderWorkerSet, InferenceService,
+    ServingRuntime, LLMInferenceService, Pod and Job. A file may hold several documents and Lists. Values
+    of the charts production-stack and llm-d-modelservice are read too, by themselves or in a HelmRelease or
     Application. Lines stand under paths in the file's own terms. Objects that do not run vLLM, or cannot be read, are passed
     over by name.
 

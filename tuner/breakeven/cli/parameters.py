@@ -168,7 +168,7 @@ class InputFile(click.Path):
         if self.allow_dash and str(path) == "-":
             return path
         if not path.exists():
-            from breakeven.readers.sweep_files import is_pattern
+            from breakeven.readers.reading import is_pattern
 
             if self.folder and is_pattern(path):
                 return path

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _MOST_LOADS = 12
 _GUESSED_STEP_S = 0.01  # 7 ms on an H100 with 8 billion parameters, four times as much with 70
-_TEXTS = ("dataset", "prompts", "random_tokens")
 _NAMED = "expected each arm once, such as none=http://localhost:8000 or eagle3/3=http://localhost:8001"
 model_option = click.option("--model", help="Served model name.  [default: the engine's first]")
 access_options = several(
@@ -79,16 +78,6 @@ workload_options = several(
         help="Only the lines of --dataset whose category it is, such as coding in a file of SPEED-Bench.",
     ),
     click.option(
-        "--prompts",
-        type=InputFile(),
-        help="Your own prompts, one per line of text, in place of made-up prose: acceptance depends on the text.",
-    ),
-    click.option(
-        "--random-tokens",
-        is_flag=True,
-        help="Prompts of random token ids: exact length, hardly any acceptance.",
-    ),
-    click.option(
         "--prefix-share",
         type=Number(0, 1),
         default=0.0,
@@ -97,8 +86,7 @@ workload_options = several(
     click.option(
         "--text",
         "label",
-        help="Name of the text in points, for example `synthetic acceptance`.  [default: the file's name, synthetic text or "
-        "random tokens]",
+        help="Name of the text in points, for example `synthetic acceptance`.  [default: the file's name, or synthetic text]",
     ),
     click.option(
         "--temperature", type=Number(0, 10), default=0.0, show_default=True, help="Sampling temperature."
@@ -246,14 +234,10 @@ def _workload_of(options: Mapping[str, Any]) -> SentWorkload:
     """
     from breakeven.load_driver.sent_workload import Sampling, SentWorkload
 
-    named = [name for name in _TEXTS if options[name]]
-    if len(named) > 1:
-        raise click.UsageError(f"{_flag(named[0])} and {_flag(named[1])} exclude each other")
     if options["category"] is not None and options["dataset"] is None:
         raise click.UsageError("--category without --dataset")
-    own = [name for name in ("dataset", "prompts") if options[name] is not None]
-    if own and options["prefix_share"]:
-        raise click.UsageError(f"--prefix-share excludes {_flag(own[0])}: its prompts are what they are")
+    if options["dataset"] is not None and options["prefix_share"]:
+        raise click.UsageError("--prefix-share excludes --dataset: its prompts are what they are")
     lengths = _lengths(options)
     prompt_tokens, output_tokens = _means(lengths, options)
     return SentWorkload(
@@ -274,7 +258,6 @@ def _workload_of(options: Mapping[str, Any]) -> SentWorkload:
         ),
         prefix_share=options["prefix_share"],
         dataset=_dataset(options),
-        random_tokens=options["random_tokens"],
         label=options["label"],
     )
 
@@ -302,12 +285,7 @@ def _means(lengths: LengthDistribution | None, options: Mapping[str, Any]) -> tu
 
 
 def _dataset(options: Mapping[str, Any]) -> Dataset | None:
-    from breakeven.load_driver.dataset import plain_dataset, read_dataset
+    from breakeven.load_driver.dataset import read_dataset
 
-    if options["dataset"] is not None:
-        return read_dataset(options["dataset"], category=options["category"])
-    return plain_dataset(options["prompts"]) if options["prompts"] is not None else None
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    file = options["dataset"]
+    return None if file is None else read_dataset(file, category=options["category"])

@@ -6,8 +6,7 @@
     counters   /metrics pages -> tokens per step, acceptance, preemptions            pure
     window     records of requests -> means, quantiles, in-flight, precision         pure
     design     which load to measure next, and when to stop                          pure
-    question   the decision behind a calibration, and the arms that may win it       pure
-    beliefs    joint belief about the laws of several arms                           pure
+    question   the decision behind a calibration, and the belief about its arms      pure
     next_point the point that saves most expected loss per second                    pure
     course     a sweep: all arms at one load before the next, spread or bought      pure
     client     the only socket: streamed completions and the metrics page

@@ -7,17 +7,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
-from breakeven.answering.answer import AnswerSet, GivenAnswer, flaw_of
-from breakeven.answering.judgement import (
+from breakeven.answering.answer import (
     MOST_JUDGED_TOKENS,
+    AnswerSet,
+    GivenAnswer,
     JudgedSet,
     JudgedTokens,
     JudgementError,
+    flaw_of,
     judged_answer,
 )
 from breakeven.answering.prompt_set import ANSWER_TOKENS, Form, GatePrompt, shipped_prompts, with_own
 from breakeven.load_driver.client import EngineClient, EngineError
-from breakeven.load_driver.dataset import Chat, Dataset
+from breakeven.load_driver.dataset import Dataset
 
 # One of so many requests is asked alone too: alone an answer takes its whole latency.
 _ALONE_EVERY = 10
@@ -28,14 +30,11 @@ def gate_prompts(own: Dataset | None) -> tuple[GatePrompt, ...]:
     """The requests of the gate: the user's own in place of the shipped free ones, if there are any."""
     if own is None:
         return shipped_prompts()
-    found = []
-    for number, request in enumerate(own.requests, start=1):
-        name, prompt = f"own-{number}", request.prompt
-        if isinstance(prompt, Chat):
-            found.append(GatePrompt(name, messages=prompt.messages))
-        else:
-            found.append(GatePrompt(name, text=prompt))
-    return with_own(found)
+    named = ((f"own-{number}", one.prompt) for number, one in enumerate(own.requests, start=1))
+    return with_own(
+        GatePrompt(name, text=one) if isinstance(one, str) else GatePrompt(name, messages=one)
+        for name, one in named
+    )
 
 
 async def ask(

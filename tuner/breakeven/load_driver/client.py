@@ -15,7 +15,7 @@ from typing import Any, Self
 import aiohttp
 
 from breakeven.errors import BreakevenError
-from breakeven.load_driver.dataset import Chat, Prompt
+from breakeven.load_driver.dataset import Prompt
 from breakeven.load_driver.sent_workload import Sampling
 from breakeven.load_driver.window import CUT_OFF, RequestRecord
 
@@ -182,11 +182,11 @@ class EngineClient:
 
         Failures are in the record, never raised. Its `sent_s` is set here, at the moment of sending.
         """
-        chat = isinstance(prompt, Chat)
+        chat = not isinstance(prompt, str)
         path = "/v1/chat/completions" if chat else "/v1/completions"
         body: dict[str, Any] = {
             "model": self._model,
-            **({"messages": list(prompt.messages)} if isinstance(prompt, Chat) else {"prompt": prompt}),
+            "messages" if chat else "prompt": prompt,
             "max_tokens": output_tokens,
             "min_tokens": output_tokens,
             "ignore_eos": True,

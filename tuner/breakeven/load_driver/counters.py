@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import EngineLimits, Growths
@@ -31,39 +28,21 @@ _COUNTERS = {
     "prefix_cache_hits_total": "hits",
 }
 """Statistics that a Window is made of, by series."""
-_SERIES = (*_COUNTERS, _PER_POSITION, "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+_GAUGES = {"num_requests_running": "running", "num_requests_waiting": "waiting"}
+_POOL = "kv_cache_usage_perc"
+_NOW = {*_GAUGES.values(), "kv_usage"}
+_SERIES = (*_COUNTERS, _PER_POSITION, *_GAUGES, _POOL)
 _SAMPLE = re.compile(
     rf"^vllm:(?P<name>{'|'.join(_SERIES)})(?:\{{(?P<labels>.*)\}})?\s+(?P<value>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*$",
     re.MULTILINE,
 )
 _POSITION = re.compile(r'(?:^|,)position="(\d{1,4})"')
-# No engine drafts so far ahead, and a list of positions is as long as the highest of them.
+# No engine drafts so far ahead.
 _MOST_POSITIONS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCounters:
-    """One reading of the counters that a measurement needs; None if the page has no such series.
-
-    Attributes:
-        accepted_at: tokens accepted at draft position 1..k.
-        kv_usage: share of the KV pool in use now (gauge), 0 to 1.
-    """
-
-    counted: Mapping[str, float] = field(default_factory=dict)
-    accepted_at: tuple[float, ...] | None = None
-    running: float | None = None
-    waiting: float | None = None
-    kv_usage: float | None = None
-
-    @property
-    def speculates(self) -> bool:
-        """The engine was started with speculation."""
-        return "drafts" in self.counted
-
-
-def read_counters(page: str) -> EngineCounters:
-    """Read one page in the Prometheus text format.
+def read_counters(page: str) -> Growths:
+    """Read one page in the Prometheus text format: counters as they stand, and `running`, `waiting` and `kv_usage` (a share) of now.
 
     A regular expression over the samples in place of a full parser: pages are read while load is being generated,
     and a parser that builds 800 objects from 54 kB would show up as send lag.
@@ -83,29 +62,21 @@ def read_counters(page: str) -> EngineCounters:
             position = _POSITION.search(sample["labels"] or "")
             if position and (index := int(position[1])) < _MOST_POSITIONS:
                 accepted[index] = accepted.get(index, 0.0) + value
-    positions = tuple(accepted.get(index, 0.0) for index in range(max(accepted, default=-1) + 1))
-    counted = {stat: sums[series] for series, stat in _COUNTERS.items() if series in sums}
-    return EngineCounters(
-        counted,
-        accepted_at=positions if "drafts" in counted else None,
-        running=sums.get("num_requests_running"),
-        waiting=sums.get("num_requests_waiting"),
-        kv_usage=peaks.get("kv_cache_usage_perc"),
-    )
+    stats = {stat: sums[series] for series, stat in (_COUNTERS | _GAUGES).items() if series in sums}
+    stats |= {"kv_usage": peaks[_POOL]} if _POOL in peaks else {}
+    return Growths(stats, accepted if "drafts" in stats else {})
 
 
-def between(before: EngineCounters, after: EngineCounters, limits: EngineLimits | None = None) -> Window:
+def between(before: Growths, after: Growths, limits: EngineLimits | None = None) -> Window:
     """Figures of one engine between two readings.
 
     A counter that is missing, or went backwards because the engine restarted in between, gives no figure.
     """
     grown = {
-        stat: late - before.counted[stat]
-        for stat, late in after.counted.items()
+        stat: late - before.stats[stat]
+        for stat, late in after.stats.items()
         # A sum of engines may be beyond what a number holds.
-        if stat in before.counted and late >= before.counted[stat] and math.isfinite(late)
+        if stat in before.stats and late >= before.stats[stat] and math.isfinite(late) and stat not in _NOW
     }
-    accepted = zip_longest(before.accepted_at or (), after.accepted_at or (), fillvalue=0.0)
-    return Window.of(
-        [Growths(grown, {place: late - early for place, (early, late) in enumerate(accepted)})], limits
-    )
+    accepted = {place: late - before.accepted.get(place, 0.0) for place, late in after.accepted.items()}
+    return Window.of([Growths(grown, accepted)], limits)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.design import (
@@ -137,8 +136,9 @@ class Sweep:
         if isinstance(found, Finished):
             at_end = found.complete or (self.before and not found.out_of_time)
             return (self._last(own, len(loads) + 1, spent_s) if at_end else None) or found
-        chosen = self._at(own, found.load, len(loads) + 1, spent_s, found)
-        return chosen or Finished(complete=False, reason=f"{found.load} was measured")
+        load = found[1].load
+        chosen = self._at(own, load, len(loads) + 1, spent_s, found)
+        return chosen or Finished(complete=False, reason=f"{load} was measured")
 
     def left_out(self, measured: Sequence[Point]) -> dict[Arm, list[ImposedLoad]]:
         """Loads of the sweep that are beyond the capacity of an arm, by arm."""
@@ -191,13 +191,13 @@ class Sweep:
         load: ImposedLoad,
         number: int,
         spent_s: float,
-        chosen: _Chosen | None = None,
+        chosen: tuple[Arm, Purchase | SweepStep] | None = None,
     ) -> tuple[Arm, SweepStep] | Finished | None:
         """The next arm at a load; None if every arm that carries it was measured."""
         able = [
             arm
             for arm in (self.arms if number % 2 else self.arms[::-1])
-            if carries(self.of_loads, own[arm], load) or (chosen and chosen.arm == arm)
+            if carries(self.of_loads, own[arm], load) or (chosen and chosen[0] == arm)
         ]
         left = [arm for arm in able if all(point.load != load for point in own[arm])]
         if not left:
@@ -205,7 +205,7 @@ class Sweep:
         steps: list[SweepStep | Finished]
         if self.question is not None:
             there = (point.window_s for point in self._seen(own) if point.load == load)
-            window_s = (chosen.window_s if chosen else next(there, None)) or self.of_loads.point_seconds
+            window_s = (chosen[1].window_s if chosen else next(there, None)) or self.of_loads.point_seconds
             bought = self._believed(self._seen(own), able, load, window_s)
             steps = [self._bought(one, self._left_s(spent_s)) for one in bought]
         else:
@@ -218,19 +218,21 @@ class Sweep:
         total = max(self.of_loads.loads, number)
         return left[0], replace(step, warmup_s=warmup_s, number=number, total=total)
 
-    def _next_load(self, own: Mapping[Arm, Sequence[Point]], spent_s: float) -> _Chosen | Finished:
-        """A load that no arm has yet."""
+    def _next_load(
+        self, own: Mapping[Arm, Sequence[Point]], spent_s: float
+    ) -> tuple[Arm, Purchase | SweepStep] | Finished:
+        """A load that no arm has yet, and the arm for which it was chosen."""
         if self.question is not None:
             asked = replace(self.question, arms=self.arms, running=self.arms[0])
             one = next_point(asked, self._seen(own), self._left_s(spent_s))
-            return one if isinstance(one, Finished) else _Chosen(one.arm, one.load, one.window_s)
+            return one if isinstance(one, Finished) else (one.arm, one)
         capacities = {arm: line.saturation_rps for arm in self.arms if (line := line_of_ends(own[arm]))}
         # The arm of the highest capacity carries all loads; the lowest rate is as easy for the arm of the lowest capacity.
         first = max(capacities, key=lambda arm: capacities[arm], default=self.arms[0])
         slower = min(capacities.values(), default=1.0) / capacities.get(first, 1.0)
         settings = replace(self.of_loads, lowest_utilisation=self.of_loads.lowest_utilisation * slower)
         step = next_step(settings, own[first], spent_s)
-        return step if isinstance(step, Finished) else _Chosen(first, step.load)
+        return step if isinstance(step, Finished) else (first, step)
 
     def _last(
         self, own: Mapping[Arm, Sequence[Point]], number: int, spent_s: float
@@ -268,14 +270,6 @@ class Sweep:
         longest_s = min(10.0 * max(step.window_s, self.of_loads.point_seconds), rest_s)
         means = step.latency_s, step.inflight, step.company_s
         return SweepStep(step.load, *means, step.warmup_s, step.window_s, longest_s, number=0, total=0)
-
-
-class _Chosen(NamedTuple):
-    """The next load, the arm for which it was chosen, and its window if it was bought."""
-
-    arm: Arm
-    load: ImposedLoad
-    window_s: float | None = None
 
 
 def loads_of(points: Sequence[Point]) -> list[Point]:

@@ -5,7 +5,6 @@ Refusals, an InputError each, name the line and the field, never what stands the
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, TypeAlias
 
 from breakeven.errors import InputError
 from breakeven.intake import file_text
-from breakeven.load_driver.lengths import MOST_TOKENS
+from breakeven.load_driver.lengths import MOST_TOKENS, digest
 
 _EXPECTED = 'JSON lines such as {"prompt": "...", "output_tokens": 120}'
 # Text, lines and requests are in memory together: several times this, in a driver that may use 512 MiB.
@@ -21,15 +20,8 @@ _MOST_BYTES = 32 * 2**20
 _MOST_REQUESTS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """The messages of one conversation, as `/v1/chat/completions` takes them."""
-
-    messages: tuple[dict[str, str], ...]
-
-
-Prompt: TypeAlias = str | list[int] | Chat
-"""The content of one request: text, token ids, or a conversation."""
+Prompt: TypeAlias = str | tuple[dict[str, str], ...]
+"""The content of one request: text, or the messages of a conversation, as `/v1/chat/completions` takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +33,7 @@ class RecordedRequest:
         category: of its text, such as `coding`; None if the line names none.
     """
 
-    prompt: str | Chat
+    prompt: Prompt
     output_tokens: int | None = None
     category: str | None = None
 
@@ -83,27 +75,14 @@ def dataset_of(text: str, where: str, name: str, category: str | None = None) ->
         raise InputError(where, f"{len(lines)} requests", f"at most {_MOST_REQUESTS}")
     read = [_request(line, f"{where}: line {number}") for number, line in lines]
     if category is None:
-        return Dataset(tuple(read), name, _digest(text))
+        return Dataset(tuple(read), name, digest(text))
     kept = tuple(one for one in read if one.category == category)
     if not kept:
         others = len({one.category for one in read if one.category is not None})
         raise InputError(
             where, f"no request of category {category!r}", f"one of the {others} that its lines name"
         )
-    return Dataset(kept, f"{name} {category}", _digest(f"{category}\n{text}"))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def plain_dataset(path: Path) -> Dataset:
-    """Read a file with one prompt per line, which leaves the length of answers open."""
-    text = file_text(path, "text with one prompt per line")
-    prompts = tuple(RecordedRequest(line) for line in text.splitlines() if line.strip())
-    if not prompts:
-        raise InputError(str(path), "no prompt", "one prompt per line")
-    return Dataset(prompts, path.stem, _digest(text))
+    return Dataset(kept, f"{name} {category}", digest(category, text))
 
 
 def _request(line: str, where: str) -> RecordedRequest:
@@ -128,7 +107,7 @@ def _request(line: str, where: str) -> RecordedRequest:
     return RecordedRequest(asked, tokens, category)
 
 
-def _chat(messages: Any, where: str) -> Chat:
+def _chat(messages: Any, where: str) -> Prompt:
     if not isinstance(messages, list) or not messages:
         raise InputError(where, "no list of messages", 'such as [{"role": "user", "content": "..."}]')
     found = []
@@ -137,7 +116,7 @@ def _chat(messages: Any, where: str) -> Chat:
         if not isinstance(message, dict):
             raise InputError(here, "no object", "a message with role and content")
         found.append({key: _text(message.get(key), f"{here}.{key}") for key in ("role", "content")})
-    return Chat(tuple(found))
+    return tuple(found)
 
 
 def _text(value: Any, where: str) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.load_driver.client import EngineClient, EngineError
-from breakeven.load_driver.counters import EngineCounters, between, read_counters
+from breakeven.load_driver.counters import between, read_counters
 from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, OutputLengths, Prompts
 from breakeven.load_driver.window import CUT_OFF, RequestRecord, WindowStatistics, relative_error, summarise
@@ -44,7 +44,7 @@ from breakeven.points.quality import (
 )
 from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Window
-from breakeven.serving.growths import EngineLimits
+from breakeven.serving.growths import EngineLimits, Growths
 
 _CHECK_S = 0.5  # between looks at a running window
 _SCRAPE_EVERY = 4  # looks between readings of the engine's gauges
@@ -124,7 +124,9 @@ async def measure(
         if len(readings) > 1
         else Window(),
         queued_ratio=_queued_ratio(readings),
-        kv_usage_max=max((one.kv_usage for one in readings if one.kv_usage is not None), default=None),
+        kv_usage_max=max(
+            (one.stats["kv_usage"] for one in readings if "kv_usage" in one.stats), default=None
+        ),
         overloaded=overloaded or not answered,
         begun_s=unix_s,
     )
@@ -289,12 +291,11 @@ class _Drive:
         return True
 
 
-def _queued_ratio(readings: list[EngineCounters]) -> float | None:
+def _queued_ratio(readings: list[Growths]) -> float | None:
     """Waiting requests as a share of all in the engine, over all readings; None without the gauges."""
-    seen = [(reading.running, reading.waiting) for reading in readings]
-    known = [(running, waiting) for running, waiting in seen if running is not None and waiting is not None]
-    total = sum(running + waiting for running, waiting in known)
-    return sum(waiting for _, waiting in known) / total if total else None
+    known = [one.stats for one in readings if {"running", "waiting"} <= one.stats.keys()]
+    total = sum(one["running"] + one["waiting"] for one in known)
+    return sum(one["waiting"] for one in known) / total if total else None
 
 
 def send_offsets(load: ImposedLoad, seed: int, over_s: float) -> Iterator[float]:
@@ -444,6 +445,9 @@ class MeasuredWindow:
             )
         figures |= {name: getattr(seen, name) for name in _OF_CLIENTS}
         figures |= {name: getattr(engine, name) for name in _OF_ENGINE}
+        kept = {name: significant(value) for name, value in figures.items() if value is not None}
+        # No answer inside a window gives no rate, an answer in one piece no TPOT.
+        measured: dict[str, Any] = {name: value for name, value in kept.items() if COLUMNS[name].holds(value)}
         return Point(
             method=self.arm.method,
             k=k,
@@ -451,11 +455,5 @@ class MeasuredWindow:
             load_mode=self.load.mode,
             flag=" ".join(self.flags) or None,
             accept=tuple(significant(share) for share in engine.survival),
-            **_within_range(figures),
+            **measured,
         )
-
-
-def _within_range(figures: dict[str, float | None]) -> dict[str, Any]:
-    """The figures that are measurements: no answer inside a window gives no rate, an answer in one piece no TPOT."""
-    kept = {name: significant(value) for name, value in figures.items() if value is not None}
-    return {name: value for name, value in kept.items() if COLUMNS[name].holds(value)}

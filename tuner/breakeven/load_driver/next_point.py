@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from breakeven.arm import ADAPTIVE, Arm
 from breakeven.laws.arrays import FloatArray
-from breakeven.load_driver.beliefs import Belief
 from breakeven.load_driver.design import SAME_RATE, Finished, SweepSettings
-from breakeven.load_driver.question import ROUNDING, Knowledge, MorePoints, Question, known_from
+from breakeven.load_driver.question import ROUNDING, Belief, Knowledge, Question, known_from
 from breakeven.points.point import ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import FEWEST_GENERATIONS
 
@@ -42,6 +41,7 @@ class Purchase:
         company_s: expected C2 (s).
         warmup_s: load before the window.
         startup_s: GPU time of starting the engine; 0 if it runs.
+        others: mean number of others that its requests meet. requests: expected in the window.
         regret: expected regret (share of latency) as things stand.
         saved: how much of it this point is expected to remove, per second; NaN for the first points of an arm that runs.
     """
@@ -54,22 +54,15 @@ class Purchase:
     warmup_s: float
     window_s: float
     startup_s: float
-    regret: float
-    saved: float
+    others: float
+    requests: float
+    regret: float = math.nan
+    saved: float = math.nan
 
     @property
     def measuring_s(self) -> float:
         """GPU time (s) of the point, its warm-up and its last answers included, without a start."""
         return self.warmup_s + self.window_s + self.latency_s
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """A point that could be bought, and what moves with it."""
-
-    purchase: Purchase
-    others: float
-    requests: float
 
 
 def next_point(
@@ -84,9 +77,9 @@ def next_point(
     pairs = rival_pairs(state)
     regret = tellable_regret(state, pairs)
     opening = [offer for arm in _startable(state) for offer in _opening(state, arm)[:1]]
-    running = [offer for offer in opening if offer.purchase.arm == question.running]
+    running = [offer for offer in opening if offer.arm == question.running]
     if running and (first := _affordable(state, running, left_s)):
-        return replace(first[0].purchase, regret=regret, saved=math.nan)
+        return replace(first[0], regret=regret)
     if regret <= question.target_regret and any(state.recommendable(at) for at in range(len(state.rates))):
         return Finished(
             complete=True, reason=f"expected regret {regret:.2%}, asked for {question.target_regret:.2%}"
@@ -104,7 +97,7 @@ def next_point(
     best = max(range(len(offers)), key=lambda i: (float(f"{gains[i]:.9g}"), -i))
     if gains[best] <= _LEAST_GAIN:
         return Finished(complete=True, reason=f"no point tells more; expected regret {regret:.2%}")
-    return replace(offers[best].purchase, regret=regret, saved=gains[best])
+    return replace(offers[best], regret=regret, saved=gains[best])
 
 
 def _startable(state: Knowledge) -> list[int]:
@@ -119,7 +112,7 @@ def _startable(state: Knowledge) -> list[int]:
     ]
 
 
-def _opening(state: Knowledge, arm: int) -> list[_Offer]:
+def _opening(state: Knowledge, arm: int) -> list[Purchase]:
     """Missing first points of an arm: a lone client; for the first arm also the ceiling and a law.
 
     The expected loads are shares of that ceiling, and a law that bends would put the ceiling elsewhere. For the other arms
@@ -135,7 +128,7 @@ def _opening(state: Knowledge, arm: int) -> list[_Offer]:
     return offers or _spread(state, arm, state.wanted(arm) - state.usable[arm])
 
 
-def _spread(state: Knowledge, arm: int, count: int) -> list[_Offer]:
+def _spread(state: Knowledge, arm: int, count: int) -> list[Purchase]:
     """The next loads with which an arm gets a law: alone, as far as it would be trusted, then the widest gap's middle.
 
     A law that bends is followed through its points, so they must lie close to each other on a logarithmic scale.
@@ -149,9 +142,9 @@ def _spread(state: Knowledge, arm: int, count: int) -> list[_Offer]:
     ]
     trusted = [one.others for at, one in enumerate(state.latencies[arm]) if state.trusted(arm, at)]
     far = max(trusted, default=state.latencies[arm][0].others)
-    found = list[_Offer]()
+    found = list[Purchase]()
     while left and len(found) < count:
-        closed = [offer for offer in left if offer.purchase.load.clients]
+        closed = [offer for offer in left if offer.load.clients]
         beyond = [offer for offer in closed if offer.others >= far]
         if not met:
             best = min(left, key=lambda offer: offer.others)
@@ -168,7 +161,7 @@ def _spread(state: Knowledge, arm: int, count: int) -> list[_Offer]:
     return found
 
 
-def _offers(state: Knowledge, arm: int) -> Iterator[_Offer]:
+def _offers(state: Knowledge, arm: int) -> Iterator[Purchase]:
     """Every load and window worth looking at; of an arm without a law only what it needs first."""
     if opening := _opening(state, arm) or _spread(state, arm, min(state.wanted(arm) - state.usable[arm], 1)):
         yield opening[0]
@@ -207,7 +200,7 @@ def _clients(settings: SweepSettings) -> list[ImposedLoad]:
     return [ImposedLoad(LoadMode.CLOSED, count) for count in counts]
 
 
-def _offer(state: Knowledge, arm: int, load: ImposedLoad, window_s: float) -> _Offer:
+def _offer(state: Knowledge, arm: int, load: ImposedLoad, window_s: float) -> Purchase:
     belief, settings, question = state.belief, state.question.settings, state.question
     if load.clients is not None:
         others, clients = load.clients - 1.0, float(load.clients)
@@ -220,7 +213,7 @@ def _offer(state: Knowledge, arm: int, load: ImposedLoad, window_s: float) -> _O
         rate, inflight = load.value, others
     window_s = max(window_s, least / rate)
     name = belief.arms[arm]
-    purchase = Purchase(
+    return Purchase(
         arm=name,
         load=load,
         latency_s=latency_s,
@@ -229,38 +222,35 @@ def _offer(state: Knowledge, arm: int, load: ImposedLoad, window_s: float) -> _O
         warmup_s=max(settings.warmup_seconds, latency_s),
         window_s=window_s,
         startup_s=0.0 if name == question.running else question.startup_s,
-        regret=math.nan,
-        saved=math.nan,
+        others=others,
+        requests=rate * window_s,
     )
-    return _Offer(purchase, others, rate * window_s)
 
 
-def _affordable(state: Knowledge, offers: Sequence[_Offer], left_s: float) -> list[_Offer]:
+def _affordable(state: Knowledge, offers: Sequence[Purchase], left_s: float) -> list[Purchase]:
     """Offers within the time left, together with the points that must follow: an arm without a law is money thrown away."""
-    return [
-        offer for offer in offers if sum(one.purchase.measuring_s for one in _needed(state, offer)) <= left_s
-    ]
+    return [offer for offer in offers if sum(one.measuring_s for one in _needed(state, offer)) <= left_s]
 
 
-def _gain_per_second(state: Knowledge, pairs: RivalPairs, offer: _Offer) -> float:
+def _gain_per_second(state: Knowledge, pairs: RivalPairs, offer: Purchase) -> float:
     """Expected regret that a point removes per second; the first one of an arm counts with the points that must follow."""
-    arm, bundle = state.belief.arms.index(offer.purchase.arm), _needed(state, offer)
-    cost_s = bundle[0].purchase.startup_s + sum(one.purchase.measuring_s for one in bundle)
+    arm, bundle = state.belief.arms.index(offer.arm), _needed(state, offer)
+    cost_s = bundle[0].startup_s + sum(one.measuring_s for one in bundle)
     belief, steps = state.belief, list[FloatArray]()
     for one in bundle:
         steps.append(belief.step(arm, one.others, one.requests))
         belief = belief.after(steps[-1]) if len(bundle) > 1 else belief
     moved = np.linalg.norm(np.stack(steps) @ pairs.rows.T, axis=0)
     gain = expected_losses(np.abs(pairs.ahead), moved)
-    more = MorePoints(arm, len(bundle), max(one.others for one in bundle))
-    opens = np.array([state.may_recommend(arm, at, more) for at in range(len(state.rates))])[pairs.loads]
+    more = len(bundle), max(one.others for one in bundle)
+    opens = np.array([state.may_recommend(arm, at, *more) for at in range(len(state.rates))])[pairs.loads]
     gain = gain + np.where(opens & (pairs.rivals == arm), np.maximum(-pairs.ahead, 0.0), 0.0)
     return float(gain.sum()) / len(state.rates) / cost_s
 
 
-def _needed(state: Knowledge, offer: _Offer) -> list[_Offer]:
+def _needed(state: Knowledge, offer: Purchase) -> list[Purchase]:
     """The point with all that its arm needs besides before it may be recommended; later points show which these are."""
-    arm = state.belief.arms.index(offer.purchase.arm)
+    arm = state.belief.arms.index(offer.arm)
     return [offer, *_spread(state, arm, state.wanted(arm) - state.usable[arm])[1:]]
 
 
@@ -269,7 +259,7 @@ def believed(
 ) -> list[Purchase]:
     """The points that a load is believed to give on these arms, all in question."""
     state = known_from(question, measured)
-    return [_offer(state, state.belief.arms.index(arm), load, window_s).purchase for arm in arms]
+    return [_offer(state, state.belief.arms.index(arm), load, window_s) for arm in arms]
 
 
 def imagined(step: Purchase) -> Point:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -27,13 +27,8 @@ from breakeven.load_driver.lengths import (
 
 SYNTHETIC = "synthetic text"
 """The name of made-up prose in points: acceptance on it is a guess about any other text."""
-RANDOM_TOKENS = "random tokens"
 PROMPTS_PER_POINT = 1_000_000
 """Point number n uses the prompts from n times this on: points of one sweep never share a made-up prompt."""
-
-# Any vocabulary of a served model is larger; ids below hold control tokens in most of them.
-_FIRST_TOKEN_ID = 256
-_LAST_TOKEN_ID = 999
 
 _SUBJECTS = (
     "the old engineer", "a young doctor", "our neighbour", "the whole committee", "every student",
@@ -110,8 +105,7 @@ class SentWorkload:
         lengths: how lengths scatter about the means; None if not at all.
         prefix_share: share of a mean prompt that all prompts begin with, from 0 to 1.
         dataset: the user's own requests, in place of made-up prose.
-        random_tokens: prompts of random token ids in place of prose.
-        label: which text it is, in a few words, if neither the dataset's name nor the kind of text shows it.
+        label: which text it is, in a few words, if the dataset's name does not show it.
     """
 
     prompt_tokens: int = 256
@@ -122,16 +116,15 @@ class SentWorkload:
     sampling: Sampling = field(default_factory=Sampling)
     prefix_share: float = 0.0
     dataset: Dataset | None = None
-    random_tokens: bool = False
     label: str | None = None
 
     @property
     def identity(self) -> str:
         """Points with the same identity belong to one sweep and may be continued together."""
-        special = self.lengths, self.sampling, self.prefix_share, self.dataset, self.random_tokens
-        differs = special != (None, Sampling(), 0.0, None, False)
+        special = self.lengths, self.sampling, self.prefix_share, self.dataset
+        differs = special != (None, Sampling(), 0.0, None)
         content = self.dataset.digest if self.dataset is not None else None
-        what = digest(self.lengths, self.sampling, self.prefix_share, content, self.random_tokens)
+        what = digest(self.lengths, self.sampling, self.prefix_share, content)
         tokens = f"p{self.prompt_tokens}-g{self.output_tokens}-s{self.seed}" + (f"-{what}" if differs else "")
         return "/".join(filter(None, [tokens, self.name]))
 
@@ -142,7 +135,7 @@ class SentWorkload:
             return self.label[:64]
         if self.dataset is not None:
             return self.dataset.name[:64]
-        return RANDOM_TOKENS if self.random_tokens else SYNTHETIC
+        return SYNTHETIC
 
     @property
     def drawn(self) -> LengthDistribution:
@@ -155,11 +148,7 @@ class SentWorkload:
 
     def prompts(self) -> Prompts | None:
         """Source of prompts; None for made-up prose, which has to be sized by the engine's tokenizer first."""
-        if self.dataset is not None:
-            return DatasetRequests(self.dataset, self.drawn, self.seed)
-        if self.random_tokens:
-            return TokenPrompts(self.prompt_tokens, self.seed, self.lengths, self.prefix_share)
-        return None
+        return None if self.dataset is None else DatasetRequests(self.dataset, self.drawn, self.seed)
 
     def prose(self) -> ProsePrompts:
         """Made-up prose of one word per token, to be resized."""
@@ -172,12 +161,8 @@ class SentWorkload:
             raise InputError("output tokens", str(self.output_tokens), "at least 2 (TPOT needs two tokens)")
         if not 0 <= self.prefix_share <= 1:
             raise InputError("prefix share", f"{self.prefix_share:g}", "a share from 0 to 1")
-        if self.dataset is not None and (self.prefix_share or self.random_tokens):
-            raise InputError(
-                "dataset",
-                "beside a shared prefix or random tokens",
-                "a dataset alone: its prompts are its own",
-            )
+        if self.dataset is not None and self.prefix_share:
+            raise InputError("dataset", "beside a shared prefix", "a dataset alone: its prompts are its own")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +189,13 @@ class ProsePrompts:
 
     def resized(self, wanted_tokens: float, counted_tokens: float) -> ProsePrompts:
         """Scale the number of words after the engine counted `counted_tokens` per prompt of the present mean length."""
-        words = max(1, round(self.words * wanted_tokens / max(1.0, counted_tokens)))
-        return ProsePrompts(words, self.seed, self.lengths, self.prefix_share)
+        return replace(self, words=max(1, round(self.words * wanted_tokens / max(1.0, counted_tokens))))
 
     def _words_of(self, index: int) -> int:
-        return _scaled(self.words, self.lengths, index)
+        if self.lengths is None:
+            return self.words
+        drawn = self.lengths.pair(index).prompt_tokens / self.lengths.mean_prompt_tokens
+        return max(1, round(self.words * drawn))
 
     def _prose(self, number: str, count: int) -> list[str]:
         chance = random.Random(f"{self.seed}/{number}")  # noqa: S311  # prose, not secrets
@@ -218,36 +205,6 @@ class ProsePrompts:
             link = chance.choice(_LINKS)
             words += f"{clause} {link}".split()
         return words[:count]
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPrompts:
-    """Random token ids: exact lengths under any tokenizer, and text that no drafter can guess.
-
-    Lengths scatter about a mean number of tokens, of which all prompts begin with a share.
-    """
-
-    tokens: int
-    seed: int
-    lengths: LengthDistribution | None = None
-    prefix_share: float = 0.0
-
-    def prompt(self, index: int) -> list[int]:
-        """Token ids number `index`."""
-        wanted = _scaled(self.tokens, self.lengths, index)
-        prefix = self._ids("prefix", min(round(self.prefix_share * self.tokens), wanted))
-        return [*prefix, *self._ids(str(index), wanted - len(prefix))]
-
-    def _ids(self, number: str, count: int) -> list[int]:
-        chance = random.Random(f"{self.seed}/{number}")  # noqa: S311  # load, not secrets
-        return [chance.randint(_FIRST_TOKEN_ID, _LAST_TOKEN_ID) for _ in range(count)]
-
-
-def _scaled(mean: int, lengths: LengthDistribution | None, index: int) -> int:
-    """Length of prompt number `index`, in the unit of `mean`."""
-    if lengths is None:
-        return mean
-    return max(1, round(mean * lengths.pair(index).prompt_tokens / lengths.mean_prompt_tokens))
 
 
 @dataclass(frozen=True)
@@ -287,7 +244,7 @@ class DatasetRequests:
         return sorted(lines, key=lambda line: line.output_tokens or 0)
 
 
-Prompts: TypeAlias = ProsePrompts | TokenPrompts | DatasetRequests
+Prompts: TypeAlias = ProsePrompts | DatasetRequests
 """A source of prompts; the same index always gives the same prompt."""
 
 OutputLengths: TypeAlias = LengthDistribution | DatasetRequests

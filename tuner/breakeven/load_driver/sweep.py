@@ -312,13 +312,14 @@ async def check_arm(client: EngineClient, arm: Arm) -> None:
     if page is None:
         return
     counters = read_counters(page)
-    if arm.k == 0 and counters.speculates:
+    speculates = "drafts" in counters.stats
+    if arm.k == 0 and speculates:
         raise EngineError(
             "the engine speculates (its metrics have vllm:spec_decode_*); expected no speculation"
         )
-    if arm.k > 0 and "generated" in counters.counted and not counters.speculates:
+    if arm.k > 0 and "generated" in counters.stats and not speculates:
         raise EngineError(f"the engine does not speculate (no vllm:spec_decode_* metrics); expected {arm}")
-    positions = len(counters.accepted_at or ())
+    positions = max(counters.accepted, default=-1) + 1
     if arm.k > 0 and positions not in {0, arm.k}:
         raise EngineError(f"the engine drafts up to {positions} tokens per step; expected {arm.k} for {arm}")
 

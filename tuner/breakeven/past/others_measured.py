@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple
 from typing import NamedTuple
 
 from breakeven.arm import ADAPTIVE, NO_SPECULATION, Arm
@@ -70,10 +70,5 @@ def facts_of_past(past: KnownPast, given: ServiceFacts) -> ServiceFacts:
     """Facts of the service: those given, else those that the model's name and the pods' GPU say."""
     known = past.arms[0].kind.fingerprint
     said = ServiceFacts.of_name((known.model or "").rsplit("/", 1)[-1], known.gpu)
-    return replace(
-        given,
-        parameters_b=said.parameters_b if given.parameters_b is None else given.parameters_b,
-        experts=said.experts if given.experts is None else given.experts,
-        gpu=given.gpu or said.gpu,
-        quantisation=given.quantisation or said.quantisation,
-    )
+    pairs = zip(astuple(given), astuple(said), strict=True)
+    return ServiceFacts(*(theirs if own in (None, "") else own for own, theirs in pairs))

@@ -19,7 +19,6 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from breakeven.arm import Arm, arm_drafting
-from breakeven.errors import InputError
 from breakeven.intake import shipped_rows
 from breakeven.phrases import figure
 
@@ -297,17 +296,6 @@ class PointColumn:
         except ValidationError:
             return False
         return True
-
-    def check(self, value: float, where: str, shown: str) -> None:
-        """Refuse what is outside the column's range; `shown` is the value as it stands in the file.
-
-        Raises:
-            InputError: not a finite number, or outside the range.
-        """
-        if not math.isfinite(value):
-            raise InputError(where, f"{shown} is not a finite number", self.meaning)
-        if not self.holds(value):
-            raise InputError(where, f"{shown} is out of range", self.meaning)
 
 
 def _columns() -> dict[str, PointColumn]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -66,19 +66,20 @@ def point(fields: Mapping[str, str | float], origin: Origin, *, decimal_comma: b
 def _number(
     column: PointColumn, value: str | float, where: str, *, decimal_comma: bool = False
 ) -> float | None:
-    if not isinstance(value, str):
-        column.check(float(value), where, f"{value:g}")
-        return float(value)
-    text = value.strip()
-    if text.lower() in MISSING:
-        return None
-    if decimal_comma:
-        text = text.replace(",", ".")
-    # float() also takes "1_000", "infinity" and other alphabets' digits; a points file does not.
-    if not (text.isascii() and _PLAIN_NUMBER.fullmatch(text)):
-        raise InputError(where, f"{_shown(value)} is not a number", column.meaning)
-    column.check(float(text), where, _shown(value))
-    return float(text)
+    shown, text = _shown(value) if isinstance(value, str) else f"{value:g}", value
+    if isinstance(text, str):
+        text = text.strip()
+        if text.lower() in MISSING:
+            return None
+        if decimal_comma:
+            text = text.replace(",", ".")
+        # float() also takes "1_000", "infinity" and other alphabets' digits; a points file does not.
+        if not (text.isascii() and _PLAIN_NUMBER.fullmatch(text)):
+            raise InputError(where, f"{shown} is not a number", column.meaning)
+    if not column.holds(number := float(text)):
+        problem = "out of range" if math.isfinite(number) else "not a finite number"
+        raise InputError(where, f"{shown} is {problem}", column.meaning)
+    return number
 
 
 def _shown(value: str) -> str:
@@ -190,30 +191,26 @@ def _survival(
     return tuple(found[position] for position in sorted(found))
 
 
-def _check_order(row: Point, columns: list[str]) -> None:
-    given = [(name, value) for name in columns if (value := getattr(row, name)) is not None]
-    for (low, below), (high, above) in itertools.pairwise(given):
-        if above < below * 0.999:
+def _check_quantiles(row: Point, of_mean: str, form: str) -> None:
+    """Refuse quantiles that fall, and one in milliseconds: a mean is at least (1 - q) times its quantile q."""
+    mean, low, below = getattr(row, of_mean), "", 0.0
+    for percent in (50, 95, 99):
+        name = form.format(percent)
+        value = getattr(row, name)
+        if value is None:
+            continue
+        if value < below * 0.999:
             raise InputError(
-                row.origin.of(high), f"{above:g} is below {low} = {below:g}", "quantiles in rising order"
+                row.origin.of(name), f"{value:g} is below {low} = {below:g}", "quantiles in rising order"
             )
-
-
-def _check_quantile_units(row: Point) -> None:
-    """Refuse a quantile in milliseconds: a mean is at least (1 - q) times its quantile q."""
-    forms = {"mean_latency_s": "p{}_latency_s", "ttft_mean_s": "ttft_p{}_s", "tpot_mean_s": "tpot_p{}_s"}
-    for of_mean, form in forms.items():
-        mean = getattr(row, of_mean)
-        for percent in (50, 95, 99):
-            name = form.format(percent)
-            value = getattr(row, name)
-            # TPOT's mean weighs requests by their tokens, which moves it, though not by a factor of three.
-            if mean is not None and value is not None and (1.0 - percent / 100.0) * value > 3.0 * mean:
-                raise InputError(
-                    row.origin.of(name),
-                    f"{value:g} cannot belong to {of_mean} = {mean:g}",
-                    "both in seconds, of the same requests",
-                )
+        # TPOT's mean weighs requests by their tokens, which moves it, though not by a factor of three.
+        if mean is not None and (1.0 - percent / 100.0) * value > 3.0 * mean:
+            raise InputError(
+                row.origin.of(name),
+                f"{value:g} cannot belong to {of_mean} = {mean:g}",
+                "both in seconds, of the same requests",
+            )
+        low, below = name, value
 
 
 def _check_latency_unit(row: Point) -> None:
@@ -236,9 +233,9 @@ def _check_latency_unit(row: Point) -> None:
 
 def _check_together(row: Point) -> None:
     """Refuse values that contradict each other, as they do when one was given in milliseconds."""
-    for form in ("p{}_latency_s", "ttft_p{}_s", "tpot_p{}_s"):
-        _check_order(row, [form.format(percent) for percent in (50, 95, 99)])
-    _check_quantile_units(row)
+    _check_quantiles(row, "mean_latency_s", "p{}_latency_s")
+    _check_quantiles(row, "ttft_mean_s", "ttft_p{}_s")
+    _check_quantiles(row, "tpot_mean_s", "tpot_p{}_s")
     _check_latency_unit(row)
     mean = row.mean_latency_s
     if row.ttft_mean_s is not None and row.ttft_mean_s > 1.05 * mean:

@@ -116,13 +116,9 @@ def _load_of(document: Document, read: Read) -> _Load | ForeignFileError:
             "a summary that does not say how requests arrived", "input_config.loadgen or input_config.phases"
         )
     # The load rose, or followed a recording, while it ran.
-    raised = {
-        Reason.REQUESTS_FAILED: read.aborted is not None,
-        Reason.NOT_STEADY: bool(read.ramp_s or read.scheduled),
-        Reason.ARRIVALS_UNKNOWN: read.prefills is not None
-        or ((read.turns or 1.0) > 1.0 and read.rate is not None),
-    }
-    flags = [reason for reason, is_so in raised.items() if is_so]
+    unsteady = bool(read.ramp_s or read.scheduled)
+    in_turns = (read.turns or 1.0) > 1.0 and read.rate is not None
+    flags = _flags(read.aborted is not None, unsteady, read.prefills is not None or in_turns)
     unread = document.unread(read, _HARMLESS, "input_config.loadgen")
     return _Load(read.rate, read.clients, _arrivals(read), flags, unread)
 
@@ -150,17 +146,12 @@ def _phase_load(document: Document, phases: list[Any]) -> _Load | ForeignFileErr
         missing = "concurrency" if closed else "rate"
         return part.disown("a phase that does not say how requests arrived", missing, missing)
     arrivals = gamma_arrivals(phase.smoothness) if phase.kind == "gamma" else _PHASES[phase.kind]
-    raised = {
-        Reason.REQUESTS_FAILED: phase.cancelled is not None,
-        Reason.NOT_STEADY: phase.risen is not None,
-        Reason.ARRIVALS_UNKNOWN: phase.prefills is not None,
-    }
     unread = part.unread(phase, _HARMLESS)
     return _Load(
         None if closed else phase.rate,
         phase.clients,
         arrivals,
-        [reason for reason, is_so in raised.items() if is_so],
+        _flags(phase.cancelled is not None, phase.risen is not None, phase.prefills is not None),
         {f"{place}[].{name}": value for name, value in unread.items()},
         "phases",
     )
@@ -168,14 +159,16 @@ def _phase_load(document: Document, phases: list[Any]) -> _Load | ForeignFileErr
 
 def _arrivals(read: Read) -> str | None:
     """Kind of arrivals of an open loop; GenAI-Perf sends at a constant rate and does not say so."""
-    if read.per_user is not None:
-        return None
-    match read.arrivals:
-        case "poisson":
-            return "poisson"
-        case "constant" | None:
-            return "constant"
-        case "gamma":
-            return gamma_arrivals(read.smoothness)
-        case _:
-            return None
+    if read.arrivals == "gamma" and read.per_user is None:
+        return gamma_arrivals(read.smoothness)
+    known = {"poisson": "poisson", "constant": "constant", None: "constant"}
+    return None if read.per_user is not None else known.get(read.arrivals)
+
+
+def _flags(failed: bool, unsteady: bool, unknown_arrivals: bool) -> list[Reason]:
+    against = (
+        (Reason.REQUESTS_FAILED, failed),
+        (Reason.NOT_STEADY, unsteady),
+        (Reason.ARRIVALS_UNKNOWN, unknown_arrivals),
+    )
+    return [reason for reason, is_so in against if is_so]

@@ -25,7 +25,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainValidator,
     ValidationError,
     ValidationInfo,
     create_model,
@@ -74,14 +73,6 @@ def _unix_s(value: Any) -> float | None:
     return None
 
 
-def _sample(value: object) -> float:
-    """A sample's value; NaN and the infinities are values that Prometheus sends."""
-    with contextlib.suppress(ValueError):
-        if isinstance(value, str):
-            return float(value)
-    raise ValueError("a number as text")
-
-
 _Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 # Tools write 0 for "not counted".
 _Counted = Annotated[_Number | None, AfterValidator(lambda value: value or None)]
@@ -92,7 +83,6 @@ _Figure = Annotated[_Counted, _NAN_IS_ABSENT]
 _POSITIVE = AfterValidator(lambda value: value if value and value > 0 else None)
 _WHOLE_LIST = BeforeValidator(lambda listed: () if _holed(listed) else listed)
 _UNLIMITED = BeforeValidator(lambda rate: None if rate in ("inf", "Infinity", "trace", math.inf) else rate)
-_Sample = tuple[_Number, Annotated[float, PlainValidator(_sample)]]
 
 _KINDS: Mapping[str, Any] = {
     "any": Any,
@@ -112,11 +102,6 @@ _KINDS: Mapping[str, Any] = {
     "unit s or ms": Literal["s", "ms"] | None,
     "requests per second": Literal["requests/sec", "requests/s", "requests/second", "req/s"] | None,
     "queries per second": Literal["queries/s", "queries/sec", "requests/s", "requests/sec"] | None,
-    "result type": Literal["vector", "matrix", "scalar", "string"] | None,
-    "result": tuple[Any, ...] | None,
-    "labels": dict[str, str],
-    "sample": _Sample,
-    "samples": tuple[_Sample, ...],
     "list": list[Any],
     "names": list[str],
     "texts": tuple[str, ...],

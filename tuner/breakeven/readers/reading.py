@@ -1,9 +1,10 @@
-"""Read a file of any accepted format into points, whatever its name, and keep the rows that belong together."""
+"""Read files of any accepted format into points, whatever their names, and keep the rows that belong together."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -25,15 +26,14 @@ _Reads = Callable[[Document, Arm], Sequence[Point | ForeignFileError]]
 @cache
 def _tools() -> Sequence[tuple[str, Callable[[Document], bool], _Reads]]:
     """The tools whose results are read, how one is known, and its reader; loaded for a file of them, which a table is not."""
-    from breakeven.readers import aiperf, guidellm, llmd, prometheus, summaries, vllmbench  # noqa: PLC0415
+    from breakeven.readers import aiperf, guidellm, summaries, vllmbench  # noqa: PLC0415
 
     return (
         ("GuideLLM", guidellm.recognises, guidellm.read),
         ("vllm bench serve, SGLang's bench_serving", vllmbench.recognises, vllmbench.read),
         ("AIPerf, GenAI-Perf", aiperf.recognises, aiperf.read),
-        ("llm-d-benchmark", llmd.recognises, llmd.read),
+        ("llm-d-benchmark", summaries.is_report, summaries.read_report),
         (", ".join(tool.name for tool in summaries.TOOLS), summaries.recognises, summaries.read),
-        ("", prometheus.recognises, prometheus.read),
     )
 
 
@@ -68,7 +68,7 @@ def read_file(
     """Read one file.
 
     Args:
-        path: a points file, the result of a load generator or an object of Prometheus responses.
+        path: a points file, or the result of a load generator.
         arm: which arm a file that does not say so belongs to.
         passed_over: gets the refusals of files and runs that hold no measurement; if None, the first one is raised.
 
@@ -290,10 +290,7 @@ def _read_document(document: Document, arm: Arm | None) -> Sequence[Point | Fore
         if other.known_by == "members" and document.has(*other.pattern.split(" | ")):
             return [document.disown(f"a result of {other.tool}, which is not read", other.instead)]
     return [
-        document.disown(
-            "JSON of no known kind",
-            f"a result of {', '.join(name for name, *_ in _tools() if name)}, or an object of Prometheus responses by column",
-        )
+        document.disown("JSON of no known kind", f"a result of {', '.join(name for name, *_ in _tools())}")
     ]
 
 
@@ -360,3 +357,100 @@ def _equal(value: str | None, wanted: str) -> bool:
         return float(value) == float(wanted)
     except ValueError:
         return False
+
+
+_MOST_FILES = 10_000
+_PATTERN = frozenset("*?[")
+
+
+class SweepFiles(NamedTuple):
+    """Points of a sweep; `notes` name what was passed over, cut off, or has no known meaning."""
+
+    points: tuple[Point, ...]
+    notes: tuple[str, ...]
+
+
+def read_sweep(
+    given: Sequence[Path], arms: Mapping[Path, tuple[Arm, str | None]] | None = None
+) -> SweepFiles:
+    """Read all files of a sweep.
+
+    Args:
+        given: files, folders, and patterns such as `runs/*.json`.
+        arms: the arm, and its schedule if it has one, of what does not name its arm.
+
+    Raises:
+        InputError: as the readers; also if nothing is a result, or there is no such file.
+    """
+    read: list[Point] = []
+    foreign: list[ForeignFileError] = []
+    for place in given:
+        arm, schedule = (arms or {}).get(place, (None, None))
+        for file in files_in(place):
+            # A folder of results also holds logs, summaries and configurations, and runs without a single answer.
+            found = read_file(file, arm, foreign)
+            # The rows of a table say themselves which arm they are of.
+            read += (
+                one if schedule is None or one.origin.line else replace(one, schedule=schedule)
+                for one in found
+            )
+    if foreign and not read:
+        raise foreign[0]
+    points, repeated = distinct(read)
+    return SweepFiles(points, tuple(_notes(foreign, repeated, points)))
+
+
+def files_in(path: Path) -> tuple[Path, ...]:
+    """The files of a folder and of the folders in it, or of a pattern, in order of their names; of a file that file itself.
+
+    Raises:
+        InputError: there is none, or there are more than a sweep has; hidden ones do not count.
+    """
+    if not path.exists() and is_pattern(path):
+        matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+        if not matching:
+            raise InputError(str(path), "a pattern that no file matches", "the results of a sweep")
+        return tuple(file for one in matching for file in files_in(one))
+    if not path.is_dir():
+        return (path,)
+    found: list[Path] = []
+    for folder, inner, names in os.walk(path):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        found += (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+        if len(found) > _MOST_FILES:
+            raise InputError(
+                str(path), f"a folder of more than {_MOST_FILES} files", "the results of a sweep"
+            )
+    found = [one for one in found if one.is_file()]
+    if not found:
+        raise InputError(str(path), "a folder without a file", "the results of a sweep")
+    return tuple(found)
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path has signs that stand for other letters, as a shell takes them."""
+    return not _PATTERN.isdisjoint(str(path))
+
+
+def _notes(
+    foreign: Sequence[ForeignFileError], repeated: Sequence[Origin], points: Sequence[Point]
+) -> Iterator[str]:
+    """Notes about the files: those passed over, remarks on runs, runs whose ends were cut off, keys that no reader uses."""
+    for refused in foreign:
+        yield f"passed over: {refused}"
+    for origin in repeated:
+        yield f"passed over: {origin}: the same run was given before"
+    for origin in (one.origin for one in points if one.origin.part):
+        yield f"ends cut off: {origin}: {origin.part}"
+    remarks: dict[str, list[Origin]] = {}
+    for origin in (one.origin for one in points if one.origin.remark):
+        remarks.setdefault(origin.remark, []).append(origin)
+    for remark, origins in remarks.items():
+        more = f" and {len(origins) - 1} more" if len(origins) > 1 else ""
+        yield f"{origins[0]}{more}: {remark}"
+    unknown: dict[str, dict[str, None]] = {}
+    for one in points:
+        unknown.setdefault(one.origin.tool, {}).update(dict.fromkeys(one.unknown))
+    for tool, keys in unknown.items():
+        if keys:
+            yield f"{tool}: keys without a known meaning, not used: {', '.join(keys)[:300]}"

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from breakeven.arm import Arm
 from breakeven.phrases import figure
@@ -240,7 +241,6 @@ ENGINES = "engines"
 # Prometheus extrapolates every counter to the window's ends by itself, for a young pod by some percent more or less than
 # its neighbour; vLLM's front end merges outputs of consecutive steps and counts a few steps too few (3 in 10,000).
 _SLACK = 0.05
-# Below so many requests or tokens a share means nothing.
 # Launching a step's kernels alone takes longer, whatever the model.
 _FASTEST_STEP_S = 1e-4
 # The front end accepts requests in one process per pod; none takes so many in a second.
@@ -349,176 +349,114 @@ def stale(
 def impossible(counters: Growths, limits: EngineLimits, window_s: float) -> str | None:
     """The first contradiction in the finite statistics of one pod, as a sentence without a full stop.
 
-    Statistics that are absent are not checked. A young pod saw only a part of the window.
+    Statistics that are absent are not checked. A young pod saw only a part of the window. A wrong count also makes everything
+    derived from it wrong, so counts come first.
     """
-    return next((wrong for check in _CHECKS if (wrong := check(counters, limits, window_s))), None)
-
-
-def _negative(means: Growths, _: EngineLimits, __: float) -> str | None:
-    stats = means.stats
-    found = next((name for name, value in stats.items() if value < 0 and name not in GROWTHS), None)
-    return f"{found} is {figure(stats[found])}, and nothing counts below zero" if found is not None else None
-
-
-def _engines(means: Growths, limits: EngineLimits, __: float) -> str | None:
-    """Engines by their labels, and by the command line; a label that a relabelling drops hides all but one."""
-    stats = means.stats
-    found, started = stats.get(ENGINES), limits.engines
-    if found is None or not started or found == started or (found < started and not limits.all_engines):
-        return None
-    several = f"{figure(found)} engines by their labels, where --data-parallel-size starts {started}"
-    return several if found > started else f"{several}: does a relabelling drop the label engine?"
-
-
-def _finished(means: Growths, _: EngineLimits, __: float) -> str | None:
-    """One event of the engine counts in three places."""
-    stats = means.stats
-    counts = [stats[name] for name in ("completed", "e2e_n", "output_n") if name in stats]
-    if len(counts) < 2 or max(counts) <= 2 * min(counts) + _FEW:
-        return None
-    return f"{figure(min(counts))} and {figure(max(counts))} requests finished in the same time by two of its counters"
-
-
-def _served(means: Growths, _: EngineLimits, window_s: float) -> str | None:
-    stats = means.stats
-    begun = max(stats.get("completed", 0.0), stats.get("started", 0.0))
-    offered = begun + sum(max(stats.get(name, 0.0), 0.0) for name in GROWTHS)
-    if offered <= MOST_RPS * window_s:
-        return None
-    return f"{figure(offered / window_s)} requests a second, and no server takes more than {figure(MOST_RPS)}"
-
-
-def _made(means: Growths, _: EngineLimits, window_s: float) -> str | None:
-    """A request that is held makes one token in the fastest step; a count beyond that overflows the sum over pods."""
-    stats = means.stats
-    most = _MOST_HELD / _FASTEST_STEP_S
-    found = next(
-        (name for name in ("generated", "steps", "drafts") if stats.get(name, 0.0) > most * window_s), None
+    checks = (
+        _wrong_counts(counters, limits),
+        _wrong_steps(counters, limits),
+        _wrong_times(counters, window_s),
+        _wrong_numbers(counters, limits, window_s),
     )
-    if found is None:
-        return None
-    return f"{found} grew by {figure(stats[found] / window_s)} a second, and no server makes more than {figure(most)}"
+    return next(chain.from_iterable(checks), None)
 
 
-def _step(means: Growths, limits: EngineLimits, __: float) -> str | None:
-    """A step makes one token at least, and one more than it drafts at most."""
+def _wrong_counts(means: Growths, limits: EngineLimits) -> Iterator[str]:
     stats = means.stats
-    made, most = means.decoded, limits.tokens_per_step
-    if "steps" not in stats or made is None:
-        return None
-    steps = stats["steps"]
-    # A share of all tokens: where answers are a token long, decoded ones are a small difference of large counts.
-    slack = _SLACK * stats["generated"] + _FEW
-    low = made + slack < steps
-    high = most is not None and made - slack > most * steps
-    if not low and not high:
-        return None
-    e = f"{figure(means.tokens_per_step)}" if means.tokens_per_step is not None else f"{figure(made)}"
-    per = "tokens per step" if means.tokens_per_step is not None else "tokens decoded in no step"
-    able = "at least 1" if most is None else "exactly 1" if most == 1 else f"1 to {most:g}"
-    return f"{e} {per}, where the arm that runs makes {able}"
+    negative = next((name for name, value in stats.items() if value < 0 and name not in GROWTHS), None)
+    if negative is not None:
+        yield f"{negative} is {figure(stats[negative])}, and nothing counts below zero"
+    # Engines by their labels, and by the command line; a label that a relabelling drops hides all but one.
+    found, started = stats.get(ENGINES), limits.engines
+    if found is not None and started and (found > started or (found < started and limits.all_engines)):
+        several = f"{figure(found)} engines by their labels, where --data-parallel-size starts {started}"
+        yield several if found > started else f"{several}: does a relabelling drop the label engine?"
+    # One event of the engine counts in three places.
+    counts = [stats[name] for name in ("completed", "e2e_n", "output_n") if name in stats]
+    if len(counts) > 1 and max(counts) > 2 * min(counts) + _FEW:
+        yield f"{figure(min(counts))} and {figure(max(counts))} requests finished in the same time by two of its counters"
 
 
-def _drafts(means: Growths, _: EngineLimits, __: float) -> str | None:
-    """A step has one draft at most, and accepts at no position what it did not draft, or not accept before."""
-    stats = means.stats
+def _wrong_steps(means: Growths, limits: EngineLimits) -> Iterator[str]:
+    stats, made, most = means.stats, means.decoded, limits.tokens_per_step
     steps, drafts = stats.get("steps"), stats.get("drafts")
-    if drafts is None:
-        return None
-    # The front end merges outputs of steps, overloaded a good part of them.
-    if steps is not None and drafts > 2 * steps + _FEW:
-        return f"{figure(drafts)} drafts in {figure(steps)} steps"
-    most, whose = drafts, "were drafted"
-    for position, count in sorted(means.accepted.items()):
-        if count > most * (1 + _SLACK) + _FEW:
-            return f"{figure(count)} drafts were accepted at position {position + 1}, where {figure(most)} {whose}"
-        most, whose = count, "were at the one before"
-    return None
-
-
-def _length(means: Growths, limits: EngineLimits, __: float) -> str | None:
+    if steps is not None and made is not None:
+        # A step makes one token at least, and one more than it drafts at most. The slack is a share of all tokens: where answers are
+        # a token long, decoded ones are a small difference of large counts.
+        slack = _SLACK * stats["generated"] + _FEW
+        if made + slack < steps or (most is not None and made - slack > most * steps):
+            e = means.tokens_per_step
+            per = "tokens per step" if e is not None else "tokens decoded in no step"
+            able = "at least 1" if most is None else "exactly 1" if most == 1 else f"1 to {most:g}"
+            yield f"{figure(made if e is None else e)} {per}, where the arm that runs makes {able}"
+    # A step has one draft at most; the front end merges outputs of steps, overloaded a good part of them.
+    if drafts is not None and steps is not None and drafts > 2 * steps + _FEW:
+        yield f"{figure(drafts)} drafts in {figure(steps)} steps"
+    # No position accepts what was not drafted, or not accepted before.
+    before, whose = drafts or 0.0, "were drafted"
+    for position, count in sorted(means.accepted.items()) if drafts is not None else ():
+        if count > before * (1 + _SLACK) + _FEW:
+            yield f"{figure(count)} drafts were accepted at position {position + 1}, where {figure(before)} {whose}"
+        before, whose = count, "were at the one before"
     longest = limits.tokens or _LONGEST_TOKENS
     tokens = (means.prompt_tokens or 0.0) + (means.finished_tokens or 0.0)
-    if tokens <= longest * (1 + _SLACK) + _FEW:
-        return None
-    allows = "--max-model-len allows" if limits.tokens else "the longest contexts hold"
-    return f"{figure(tokens)} tokens per request, where {allows} {figure(longest)}"
+    if tokens > longest * (1 + _SLACK) + _FEW:
+        allows = "--max-model-len allows" if limits.tokens else "the longest contexts hold"
+        yield f"{figure(tokens)} tokens per request, where {allows} {figure(longest)}"
 
 
-def _quick(means: Growths, _: EngineLimits, __: float) -> str | None:
-    """An answer takes a step for its first token, and for every E further ones another."""
-    if means.latency_s is None:
-        return None
+def _wrong_times(means: Growths, window_s: float) -> Iterator[str]:
+    stats, latency_s, ttft_s = means.stats, means.latency_s, means.ttft_s
+    if latency_s is None:
+        return
+    # An answer takes a step for its first token, and for every E further ones another.
     tokens = means.finished_tokens or 1.0
     steps = 1.0 + max(tokens - 1.0, 0.0) / max(means.tokens_per_step or math.inf, 1.0)
-    if means.latency_s >= steps * _FASTEST_STEP_S:
-        return None
-    return (
-        f"requests of {figure(tokens)} tokens took {figure(means.latency_s)} s, and no engine makes {figure(steps)} steps in less than "
-        f"{figure(steps * _FASTEST_STEP_S)} s"
-    )
-
-
-def _first_token(means: Growths, _: EngineLimits, window_s: float) -> str | None:
-    """First tokens later than whole answers: requests begin in order, so both waits differ by at most a window."""
-    if means.latency_s is None or means.ttft_s is None or means.ttft_s <= means.latency_s + window_s:
-        return None
-    return f"first tokens came after {figure(means.ttft_s)} s, and whole answers after {figure(means.latency_s)} s"
-
-
-def _little(means: Growths, _: EngineLimits, window_s: float) -> str | None:
-    """Little's law: requests that finished were in flight while they lasted, and were seen there.
-
-    The converse does not hold: requests that last longer than the window are in flight and do not finish.
-    """
-    stats = means.stats
-    if means.latency_s is None or not {"running", "waiting"} <= stats.keys():
-        return None
-    needed = stats["e2e_s"] / window_s
-    seen = stats["running"] + stats["waiting"]
+    if latency_s < steps * _FASTEST_STEP_S:
+        yield (
+            f"requests of {figure(tokens)} tokens took {figure(latency_s)} s, and no engine makes {figure(steps)} steps in less than "
+            f"{figure(steps * _FASTEST_STEP_S)} s"
+        )
+    # Requests begin in order, so both waits differ by at most a window.
+    if ttft_s is not None and ttft_s > latency_s + window_s:
+        yield f"first tokens came after {figure(ttft_s)} s, and whole answers after {figure(latency_s)} s"
+    if not {"running", "waiting"} <= stats.keys():
+        return
+    # Little's law: requests that finished were in flight while they lasted, and were seen there. The converse does not hold:
+    # requests that last longer than the window are in flight and do not finish.
+    needed, seen = stats["e2e_s"] / window_s, stats["running"] + stats["waiting"]
     # Requests in flight when the window began started before it. They are as many as the gauges fell by, or as are there
     # now, and last twice the mean latency each, as for exponential lengths.
     before = max(seen, -sum(stats.get(name, 0.0) for name in GROWTHS))
-    edge = before * 2 * means.latency_s / window_s
+    edge = before * 2 * latency_s / window_s
     # A gauge has a few samples only; short requests pass between two of them.
-    chance = _SIGMAS * math.sqrt(needed / _LOOKS)
-    if needed <= _UNSEEN * (seen + edge) + chance:
-        return None
-    return (
-        f"{figure(stats['e2e_n'] / window_s)} requests a second of {figure(means.latency_s)} s each are {figure(needed)} in flight, "
-        f"where {figure(seen)} were seen"
-    )
+    if needed > _UNSEEN * (seen + edge) + _SIGMAS * math.sqrt(needed / _LOOKS):
+        yield (
+            f"{figure(stats['e2e_n'] / window_s)} requests a second of {figure(latency_s)} s each are {figure(needed)} in flight, "
+            f"where {figure(seen)} were seen"
+        )
 
 
-def _queue(means: Growths, limits: EngineLimits, window_s: float) -> str | None:
+def _wrong_numbers(means: Growths, limits: EngineLimits, window_s: float) -> Iterator[str]:
     stats = means.stats
+    begun = max(stats.get("completed", 0.0), stats.get("started", 0.0))
+    offered = begun + sum(max(stats.get(name, 0.0), 0.0) for name in GROWTHS)
+    if offered > MOST_RPS * window_s:
+        yield f"{figure(offered / window_s)} requests a second, and no server takes more than {figure(MOST_RPS)}"
+    # A request that is held makes one token in the fastest step; a count beyond that overflows the sum over pods.
+    most = _MOST_HELD / _FASTEST_STEP_S
+    for name in ("generated", "steps", "drafts"):
+        if stats.get(name, 0.0) > most * window_s:
+            yield f"{name} grew by {figure(stats[name] / window_s)} a second, and no server makes more than {figure(most)}"
     running, waiting = stats.get("running", 0.0), stats.get("waiting", 0.0)
     least = stats.get("waiting_min", 0.0)
     if limits.running is not None and running > limits.running * (1 + _SLACK):
-        return f"{figure(running)} requests run at once, where --max-num-seqs allows {limits.running}"
+        yield f"{figure(running)} requests run at once, where --max-num-seqs allows {limits.running}"
     if running + waiting > _MOST_HELD:
-        return f"{figure(running + waiting)} requests in flight, and no server holds more than {figure(_MOST_HELD)}"
+        yield f"{figure(running + waiting)} requests in flight, and no server holds more than {figure(_MOST_HELD)}"
     if least > waiting * (1 + _SLACK):
-        return f"{figure(least)} requests wait at least, and {figure(waiting)} on average"
+        yield f"{figure(least)} requests wait at least, and {figure(waiting)} on average"
     # More requests wait all the time than began, so those that began waited since before the window, half of it on average.
     overtaken = limits.in_order and least > 2 * stats.get("started", 0.0) + _FEW
-    if not overtaken or means.ttft_s is None or means.ttft_s >= _SLACK * window_s:
-        return None
-    return f"{figure(least)} requests wait for longer than {window_s:g} s, while others begin after {figure(means.ttft_s)} s"
-
-
-# The first contradiction is the one reported: a wrong count also makes everything derived from it wrong.
-_CHECKS: tuple[Callable[[Growths, EngineLimits, float], str | None], ...] = (
-    _negative,
-    _engines,
-    _finished,
-    _step,
-    _drafts,
-    _length,
-    _quick,
-    _first_token,
-    _little,
-    _served,
-    _made,
-    _queue,
-)
+    if overtaken and means.ttft_s is not None and means.ttft_s < _SLACK * window_s:
+        yield f"{figure(least)} requests wait for longer than {window_s:g} s, while others begin after {figure(means.ttft_s)} s"

@@ -97,19 +97,14 @@ class OptIn:
                 yield from (f"    {line}" for line in change.lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Paths of command, arguments and environment of an engine's container, in the file's own terms."""
+Places = Mapping[str, str]
+"""Paths of `command`, `args` and `env` of an engine's container, in the file's own terms."""
 
-    command: str
-    args: str
-    env: str
 
-    @classmethod
-    def of(cls, container: Mapping[str, Any], inside: str = "") -> Places:
-        """Paths of a container of the pod spec at a path, which is empty for a Deployment."""
-        path = f"{inside}.containers[{container.get('name', '')}]".lstrip(".")
-        return cls(f"{path}.command", f"{path}.args", f"{path}.env")
+def places_in(container: Mapping[str, Any], inside: str = "") -> Places:
+    """Paths of a container of the pod spec at a path, which is empty for a Deployment."""
+    path = f"{inside}.containers[{container.get('name', '')}]".lstrip(".")
+    return {part: f"{path}.{part}" for part in ("command", "args", "env")}
 
 
 def engine_container(pod_spec: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any] | None:
@@ -137,7 +132,7 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
     version = version_of(str(container.get("image", "")))
     if version is not None and version < OLDEST:
         return OptIn(refusal=said("too old", version=version, oldest=OLDEST))
-    places = places or Places.of(container)
+    places = places or places_in(container)
     add: list[Change] = []
     remove: list[Change] = []
     entries = [e for e in container.get("env") or [] if e.get("name") == VARIABLE]
@@ -147,14 +142,16 @@ def opt_in(container: Mapping[str, Any], places: Places | None = None) -> OptIn:
     ]
     if reads != [f"metadata.annotations['{ANNOTATION}']"]:
         if entries:
-            remove.append(Change.of(places.env, json.loads(json.dumps(entries))))
-        add.append(Change(places.env, _ENV_LINES))
+            remove.append(Change.of(places["env"], json.loads(json.dumps(entries))))
+        add.append(Change(places["env"], _ENV_LINES))
     # The whole value must be exactly the variable, and said once: vLLM takes the last and refuses mixed forms.
-    for where, part in ((places.command, "command"), (places.args, "args")):
-        if beside := _beside_the_variable(container.get(part) or []):
-            remove.append(Change.of(where, beside))
+    remove += [
+        Change.of(places[part], beside)
+        for part in ("command", "args")
+        if (beside := _beside_the_variable(container.get(part) or []))
+    ]
     if speculation(command_line(container)).variable != VARIABLE:
-        add.append(Change(places.args, (f'- "{ARGUMENT}"',)))
+        add.append(Change(places["args"], (f'- "{ARGUMENT}"',)))
     return OptIn(tuple(add), tuple(remove))
 
 
@@ -163,14 +160,14 @@ def preset_opt_in(container: Mapping[str, Any], places: Places) -> OptIn:
     found = opt_in(container, places)
     if found.refusal is not None:
         return found
-    env = tuple(change for change in found.add if change.path == places.env)
+    env = tuple(change for change in found.add if change.path == places["env"])
     value = preset_arguments(container)
     if PRESET_ARGUMENT in value:
         return OptIn(env)
     wanted = {"name": PRESET_VARIABLE, "value": f"{unspeculative(value)} {PRESET_ARGUMENT}".strip()}
     given = [entry for entry in container.get("env") or [] if entry.get("name") == PRESET_VARIABLE]
-    remove = (Change.of(places.env, json.loads(json.dumps(given))),) if given else ()
-    return OptIn((*env, Change.of(places.env, [wanted])), remove)
+    remove = (Change.of(places["env"], json.loads(json.dumps(given))),) if given else ()
+    return OptIn((*env, Change.of(places["env"], [wanted])), remove)
 
 
 def unspeculative(text: str) -> str:
@@ -191,11 +188,10 @@ def _direct_start(container: Mapping[str, Any], start: EngineStart, places: Plac
     command, args = start.direct[:program], start.direct[program:]
     direct = {"command": command, "args": [*without_speculation(args), ARGUMENT]}
     changed = opt_in({**container, **direct}, places)
-    named = (("command", places.command), ("args", places.args))
-    remove = [Change.of(path, container[part]) for part, path in named if container.get(part)]
-    add = [Change.of(path, direct[part]) for part, path in named]
+    remove = [Change.of(places[part], container[part]) for part in direct if container.get(part)]
+    add = [Change.of(places[part], direct[part]) for part in direct]
     env = [{"name": name, "value": value} for name, value in start.exports.items()]
-    add += [Change.of(places.env, env)] if env else []
+    add += [Change.of(places["env"], env)] if env else []
     return OptIn((*changed.add, *add), (*changed.remove, *remove), why)
 
 
@@ -225,7 +221,7 @@ def opt_in_of(
     files: Mapping[str, str] | None = None,
 ) -> OptIn:
     """Compare one container with the opt-in; without places it lies as in a Deployment."""
-    places = places or Places.of(container)
+    places = places or places_in(container)
     call = shell_call(command_line(container))
     if call is not None and preset_end(call.script) is not None:
         return _by_preset(container, start, places)
@@ -277,13 +273,13 @@ def _in_preset(container: Mapping[str, Any], argument: str) -> Mapping[str, Any]
 def _in_text(container: Mapping[str, Any], start: EngineStart, places: Places) -> OptIn:
     # The words that vLLM gets, as if the container had them: what is missing is the same.
     unwrapped = opt_in({**container, "command": [], "args": list(start.words)}, places)
-    add = [change for change in unwrapped.add if change.path == places.env]
-    remove = [change for change in unwrapped.remove if change.path == places.env]
+    add = [change for change in unwrapped.add if change.path == places["env"]]
+    remove = [change for change in unwrapped.remove if change.path == places["env"]]
     in_line = len(add) + len(remove) < len(unwrapped.add) + len(unwrapped.remove)
     if start.certain and not in_line and VARIABLE not in start.unquoted:
         return OptIn(tuple(add), tuple(remove), unwrapped.refusal)
-    found, named = text_of_start(container), {"command": places.command, "args": places.args}
-    where = named[found.part if found is not None else "args" if container.get("args") else "command"]
+    found = text_of_start(container)
+    where = places[found.part if found is not None else "args" if container.get("args") else "command"]
     figures = {"where": where, "shell": " ".join(start.shell), "argument": QUOTED_ARGUMENT}
     if start.direct:
         return _direct_start(container, start, places, said("needless shell", **figures))
@@ -291,11 +287,11 @@ def _in_text(container: Mapping[str, Any], start: EngineStart, places: Places) -
     if changed is None:
         why = next(iter(start.problems), "its text does not show the command line to its end")
         return OptIn(refusal=said("unreadable shell", **figures, why=why))
-    for part, path in named.items():
+    for part in ("command", "args"):
         for old, new in zip(container.get(part) or [], changed.get(part) or [], strict=True):
             if old != new:
-                add.append(Change.of(path, [new]))
-                remove.append(Change.of(path, [old]))
+                add.append(Change.of(places[part], [new]))
+                remove.append(Change.of(places[part], [old]))
     return OptIn(tuple(add), tuple(remove), unwrapped.refusal or said("deaf shell", **figures))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from breakeven.errors import InputError
 from breakeven.intake import kind_of, shipped_json
-from breakeven.serving.opt_in import Places
+from breakeven.serving.opt_in import Places, places_in
 from breakeven.serving.rolling import ROLLED
 
 # Shapes of what is read, kinds with the paths of their pod templates, and kinds that are never read.
@@ -114,7 +114,7 @@ class PodTemplate:
     def places_of(self, container: Mapping[str, Any]) -> Places:
         """Paths in the file of the parts of one of its containers."""
         name = str(container.get("name", ""))
-        return self.places.get(name) or Places.of(container, self.inside)
+        return self.places.get(name) or places_in(container, self.inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +232,6 @@ def _object(item: Mapping[str, Any], where: str) -> Iterator[PodTemplate | Passe
         yield from _values(values, where, title, f"{'.'.join(release)}.")
         return
     places = _TEMPLATES.get(kind) or (_TEMPLATES["Deployment"] if _has_template(item) else ())
-    if kind == "DisaggregatedSet":
-        yield from _roles(item, where, name)
-        return
     found = [
         template
         for spec_path, annotations_path in places
@@ -302,9 +299,7 @@ def _template(
             if _is_vllm(model)
             else spec
         )
-        places["kserve-container"] = Places(
-            *(f"{inside}.model.{part}" for part in ("command", "args", "env"))
-        )
+        places["kserve-container"] = {part: f"{inside}.model.{part}" for part in ("command", "args", "env")}
     if not spec.get("containers") and kind == PRESET_KIND and spec_path == ("spec", "template"):
         # The preset's container; what the file adds to it goes under its name.
         spec = {**spec, "containers": [{"name": PRESET_CONTAINER}]} if at(item, ("spec", "model")) else spec
@@ -330,25 +325,6 @@ def _is_vllm(model: Mapping[str, Any]) -> bool:
     )
 
 
-def _roles(item: Mapping[str, Any], where: str, name: str) -> Iterator[PodTemplate | PassedOver]:
-    roles = at(item, ("spec", "roles"))
-    for role in roles if isinstance(roles, list) else []:
-        if not isinstance(role, Mapping):
-            raise InputError(f"{where}: spec.roles", f"a {type(role).__name__}", "an object")
-        inner = {"kind": "LeaderWorkerSet", "metadata": {"name": f"{name}[{role.get('name', '')}]"}, **role}
-        for found in _object(inner, where):
-            if isinstance(found, PodTemplate):
-                prefix = f"spec.roles[{role.get('name', '')}]"
-                yield PodTemplate(
-                    "DisaggregatedSet", found.name, where, found.annotations, f"{prefix}.{found.annotations_path}",
-                    found.pod_spec, inside=f"{prefix}.{found.inside}",
-                )  # fmt: skip
-            else:
-                yield PassedOver(f"DisaggregatedSet/{name}", found.why)
-    if not roles:
-        yield PassedOver(f"DisaggregatedSet/{name}", f"no roles: {PATCH}")
-
-
 def _values(
     values: Mapping[str, Any], where: str, title: str = "an object without a kind", prefix: str = ""
 ) -> Iterator[PodTemplate | PassedOver]:
@@ -370,7 +346,7 @@ def _values(
     else:
         yield PassedOver(
             title,
-            "neither values of a chart that is known (production-stack, llm-d-modelservice, vLLM's own) nor a manifest; "
+            "neither values of a chart that is known (production-stack, llm-d-modelservice) nor a manifest; "
             "lint what `helm template` or `kubectl kustomize` renders",
         )
 
@@ -435,7 +411,9 @@ def _production_stack(values: Mapping[str, Any], where: str, prefix: str) -> Ite
         yield PodTemplate(
             "production-stack values", named, where, one.get("podAnnotations") or {}, f"{path}.podAnnotations",
             checked(spec, _POD_SPEC, where, path), inside=path, managed="raySpec" not in model and not grouped,
-            places={"vllm": Places(f"{path}.vllmConfig", f"{path}.vllmConfig.extraArgs", f"{path}.env")}, remark=_NO_HOOKS,
+            remark=_NO_HOOKS, places={
+                "vllm": {"command": f"{path}.vllmConfig", "args": f"{path}.vllmConfig.extraArgs", "env": f"{path}.env"}
+            },
         )  # fmt: skip
 
 
@@ -490,28 +468,8 @@ def _modelservice(values: Mapping[str, Any], where: str, prefix: str) -> Iterato
         )  # fmt: skip
 
 
-def _own_chart(values: Mapping[str, Any], where: str, prefix: str) -> Iterator[PodTemplate]:
-    image = values.get("image")
-    if not isinstance(image, Mapping) or not isinstance(image.get("command"), list):
-        return
-    path = f"{prefix}image"
-    one = checked(image, {"command": ["text"], "env": _CONTAINER["env"]}, where, path)
-    container: dict[str, Any] = {
-        "name": "vllm",
-        "image": f"{image.get('repository', '')}:{image.get('tag', '')}",
-        "command": one["command"],
-        "env": one.get("env") or [],
-    }
-    yield PodTemplate(
-        "vLLM chart values", str(values.get("nameOverride") or "vllm"), where, {}, f"{prefix}podAnnotations",
-        {"containers": [container]}, inside=path, managed=True,
-        places={"vllm": Places(f"{path}.command", f"{path}.command", f"{path}.env")},
-    )  # fmt: skip
-
-
 CHARTS: tuple[Callable[[Mapping[str, Any], str, str], Iterator[PodTemplate]], ...] = (
     _production_stack,
     _modelservice,
-    _own_chart,
 )
 """The readers of a chart's values; each yields nothing for the values of another chart."""

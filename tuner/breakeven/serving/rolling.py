@@ -34,26 +34,19 @@ def strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     found = spec.get("strategy") or {}
     if found.get("type") == "Recreate":
         return Strategy(0, desired)
-    rolling = found.get("rollingUpdate") or {}
-    surge = _pods_of(rolling.get("maxSurge", "25%"), desired, round_up=True)
-    unavailable = _pods_of(rolling.get("maxUnavailable", "25%"), desired, round_up=False)
-    if surge == 0 and unavailable == 0:
-        unavailable = 1  # Like the Deployment controller: with neither surge nor unavailable pods a roll could never begin.
-    return Strategy(surge, unavailable)
+    return _numbers(found.get("rollingUpdate") or {}, desired, "25%", "25%")
 
 
 def ordinal_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     """The strategy of a StatefulSet's spec: one pod at a time, or as many as maxUnavailable says; never one more than wanted."""
     rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
-    unavailable = _pods_of(rolling.get("maxUnavailable", 1), desired, round_up=False)
-    return Strategy(0, max(1, unavailable))
+    return _numbers({**rolling, "maxSurge": 0}, desired, 0, 1)
 
 
 def group_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:
     """The strategy of a LeaderWorkerSet's spec, in groups: one at a time unless it says otherwise, and no surge above its size."""
-    rolling = _of_groups(spec)
-    surge = min(desired, _pods_of(rolling.get("maxSurge", 0), desired, round_up=True))
-    unavailable = _pods_of(rolling.get("maxUnavailable", 1), desired, round_up=False)
+    surge, unavailable = _numbers(_of_groups(spec), desired, 0, 1)
+    surge = min(desired, surge)
     return Strategy(surge, unavailable or int(surge == 0))
 
 
@@ -79,12 +72,18 @@ def _of_groups(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _pods_of(value: int | str, desired: int, *, round_up: bool) -> int:
-    text = str(value)
-    if not text.endswith("%"):
-        return int(text)
-    share = int(text.removesuffix("%")) * desired / 100
-    return math.ceil(share) if round_up else math.floor(share)
+def _numbers(rolling: Mapping[str, Any], desired: int, surge: int | str, unavailable: int | str) -> Strategy:
+    """Numbers of a roll, where the spec leaves these to its kind; with neither surge nor unavailable pods a roll could never begin."""
+
+    def pods(value: int | str, rounded: Callable[[float], int]) -> int:
+        text = str(value)
+        if not text.endswith("%"):
+            return int(text)
+        return rounded(int(text.removesuffix("%")) * desired / 100)
+
+    more = pods(rolling.get("maxSurge", surge), math.ceil)
+    fewer = pods(rolling.get("maxUnavailable", unavailable), math.floor)
+    return Strategy(more, fewer or int(more == 0))
 
 
 def stepwise_strategy(spec: Mapping[str, Any], desired: int) -> Strategy:

@@ -281,31 +281,31 @@ class _Reader:
         # White space between two expansions belongs to no node.
         word.add("")
         at = node.start_byte + 1
-        for child in [*node.named_children, None]:
+        for child in [*(one for one in node.named_children if one.type != "string_content"), None]:
             end = child.start_byte if child is not None else max(node.end_byte - 1, at)
-            between = self.source[at:end].decode("utf-8", "replace")
-            if between:
-                word.add(_ESCAPED_IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], between))
-            if child is None:
-                return
-            if child.type == "string_content":
-                plain = self._text(child)
+            if plain := self.source[at:end].decode("utf-8", "replace"):
                 word.add(_ESCAPED_IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], plain))
-            else:
+            if child is not None:
                 self._word(child, word, quoted=True)
-            at = child.end_byte
+                at = child.end_byte
 
     def _variable(self, text: str, word: _Words, *, quoted: bool) -> None:
-        if whole := re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", text):
-            self._all_of(self.lists.get(whole[1]), text, word, quoted=quoted)
+        whole = re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", text)
+        if whole and (listed := self.lists.get(whole[1])):
+            self._each(listed.done, word, quoted=quoted)
+            word.literal = word.literal and listed.literal
+            word.unquoted = (*word.unquoted, *listed.unquoted)
             return
         found = re.fullmatch(r"\$(?:\{(\w+|[@*])(?::?[-=]([^${}`'\"]*))?\}|(\w+|[@*]))", text)
         if found is None:
             self._substitution(text, word)
             return
         name, default = found[1] or found[3], found[2]
+        if name == "*" and quoted:
+            word.add(" ".join(self.arguments[1:]))
+            return
         if name in {"@", "*"}:
-            self._all_arguments(name, word, quoted=quoted)
+            self._each(self.arguments[1:], word, quoted=quoted)
             return
         value = self._value(name, default)
         if value is None:
@@ -328,20 +328,6 @@ class _Reader:
             # Somebody else may set it, as an image does with PATH; a default is the script's own word.
             value = self.known.get(name, default)
         return default if value == "" and default else value
-
-    def _all_of(self, one: _Words | None, text: str, word: _Words, *, quoted: bool) -> None:
-        if one is None:
-            self._substitution(text, word)
-            return
-        self._each(one.done, word, quoted=quoted)
-        word.literal = word.literal and one.literal
-        word.unquoted = (*word.unquoted, *one.unquoted)
-
-    def _all_arguments(self, name: str, word: _Words, *, quoted: bool) -> None:
-        if quoted and name == "*":
-            word.add(" ".join(self.arguments[1:]))
-        else:
-            self._each(self.arguments[1:], word, quoted=quoted)
 
     def _each(self, given: Sequence[str], word: _Words, *, quoted: bool) -> None:
         """Add each as a word of its own; the first and the last join what stands beside them."""

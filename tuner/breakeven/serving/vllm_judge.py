@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import io
 import json
+import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
@@ -68,7 +70,7 @@ def gpu_platform() -> str | None:
         "is_integrated_gpu": False,
         "import_kernels": None,
     }
-    members = {name: classmethod(_always(answer)) for name, answer in answers.items()}
+    members = {name: classmethod(lambda *_, answer=answer, **__: answer) for name, answer in answers.items()}
     globals()["StandInGpu"] = type("StandInGpu", (cuda.CudaPlatformBase,), members)
     return f"{__name__}.StandInGpu"
 
@@ -86,15 +88,7 @@ class _Kernels(Loader, MetaPathFinder):
         kernels = importlib.import_module("torch").ops._C  # noqa: SLF001  # vLLM's name for them
         for name, least in _SINCE.items():
             if not hasattr(kernels, name):
-                setattr(kernels, name, _from(least))
-
-
-def _from(least: int) -> Callable[[int], bool]:
-    return lambda capability: capability >= least
-
-
-def _always(answer: Any) -> Callable[..., Any]:
-    return lambda *_, **__: answer
+                setattr(kernels, name, functools.partial(operator.le, least))
 
 
 def main() -> None:
@@ -205,8 +199,10 @@ def _known_models(given: Any, speculation: Mapping[str, Any], configs: str, unju
     """Name the models as vLLM finds them here, or let it refuse the keys of the speculation; whether the target is among them."""
     target, drafter = _at_hand(given.model, configs, is_target=True), _drafter(speculation)
     head = None if drafter is None else _at_hand(drafter, configs, is_target=False)
-    if head is not None:
-        _say_drafter(given, head)
+    if head is not None and getattr(given, "spec_model", None):
+        given.spec_model = head
+    elif head is not None:
+        given.speculative_config["model"] = head
     missing = [
         name for name, found in ((given.model, target), (drafter, head)) if name is not None and found is None
     ]
@@ -239,13 +235,6 @@ def _drafter(speculation: Mapping[str, Any]) -> str | None:
         return None
     proposer = method is None and "/" not in model and re.fullmatch(r"\w+(\.\w+)+", model)
     return None if proposer else model
-
-
-def _say_drafter(given: Any, head: str) -> None:
-    if getattr(given, "spec_model", None):
-        given.spec_model = head
-    else:
-        given.speculative_config["model"] = head
 
 
 def _at_hand(name: str, configs: str, *, is_target: bool) -> str | None:

@@ -151,7 +151,7 @@ _METHODS = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"
 """Methods for which model runner V1 changes the draft length; V2, which most models do not run on yet, does for more."""
 
 
-def schedule_in(config: Mapping[str, Any], where: str = SPECULATIVE_CONFIG) -> Schedule | None:
+def schedule_in(config: Mapping[str, Any]) -> Schedule | None:
     """The draft lengths that vLLM makes of a configuration's table; None if there is no table.
 
     A draft length above num_speculative_tokens is cut to it, as in vLLM.
@@ -159,7 +159,7 @@ def schedule_in(config: Mapping[str, Any], where: str = SPECULATIVE_CONFIG) -> S
     Raises:
         InputError: a table that vLLM refuses.
     """
-    given = config.get(SCHEDULE_KEY)
+    given, where = config.get(SCHEDULE_KEY), SPECULATIVE_CONFIG
     if given is None:
         return None
     if method_of(config) == "suffix":
@@ -204,7 +204,7 @@ def schedule_doubts(config: Mapping[str, Any], words: Sequence[str], image: str 
 
 
 _STALE = 2.0
-"""Ratio of the live contexts to those of the profile from which adaptive verification's table of costs is stale."""
+"""Ratio of the live contexts to the profile's contexts from which adaptive verification's table of costs is stale."""
 
 
 def profiled_context(config: Mapping[str, Any] | None, environment: Mapping[str, str | None]) -> int | None:
@@ -220,7 +220,7 @@ def profiled_context(config: Mapping[str, Any] | None, environment: Mapping[str,
 
 
 def stale_table(profiled: int | None, prompt_tokens: float | None, output_tokens: float | None) -> str | None:
-    """What to set if live contexts are others than those of adaptive verification's table of costs; None if they are not, or not known."""
+    """What to set if live contexts differ from adaptive verification's table of costs; None if they are not, or not known."""
     if not profiled or not prompt_tokens or not output_tokens:
         return None
     live = prompt_tokens + 0.5 * output_tokens
@@ -335,11 +335,7 @@ def hindrances(
     words: Sequence[str], config: Mapping[str, Any] | None = None, version: VllmVersion | None = None
 ) -> list[str]:
     """A line for each, with what to change."""
-    found = [
-        line
-        for limit in limits()
-        if limit.concerns(version) and (line := limit.line(words, config)) is not None
-    ]
+    found = _lines(limits(), words, config, version)
     if "vllm.entrypoints.api_server" in words:
         found.append(said("demonstration"))
     if (flag := _handing_on(words)) is not None:
@@ -349,14 +345,15 @@ def hindrances(
 
 def arm_hindrances(words: Sequence[str], config: Mapping[str, Any], version: VllmVersion | None) -> list[str]:
     """Lines about settings with which vLLM does not start an arm; of an unknown version, settings that the newest refuses."""
-    return [
-        line
-        for limit in limits()
-        if limit.key
-        and not limit.starts
-        and limit.concerns(version)
-        and (line := limit.line(words, config)) is not None
-    ]
+    refusals = [limit for limit in limits() if limit.key and not limit.starts]
+    return _lines(refusals, words, config, version)
+
+
+def _lines(
+    rows: Iterable[Limit], words: Sequence[str], config: Mapping[str, Any] | None, version: VllmVersion | None
+) -> list[str]:
+    lines = (row.line(words, config) for row in rows if row.concerns(version))
+    return [line for line in lines if line is not None]
 
 
 def unknown_words(
