@@ -72,6 +72,7 @@ def replayed(pairs: list[tuple[list[int], list[int]]], method: str, k: int) -> C
             drafted, accepted = int(drafts.drafted[index, k - 1]), int(drafts.accepted[index, k - 1])
             counts["drafts"] += drafted > 0
             counts["draft_tokens"] += drafted
+            counts["accepted_tokens"] += accepted
             counts.update(f"accepted_tokens_per_pos {place}" for place in range(accepted))
             index += accepted + 1
     return counts
