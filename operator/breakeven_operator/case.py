@@ -203,10 +203,13 @@ class RollReading:
 
 
 class RollAnswer(NamedTuple):
-    """Prometheus' answers about a roll: latencies of both arms, and requests that failed."""
+    """Prometheus' answers about a roll: latencies of both arms, and requests that failed; None if it was not asked."""
 
-    latencies: RollReading
-    failures: RollReading
+    latencies: RollReading | None = None
+    failures: RollReading | None = None
+
+
+NOT_ASKED = RollAnswer()
 
 
 class ArmRequests(NamedTuple):
@@ -452,7 +455,8 @@ class ServiceObservation:
 class Case:
     """A service whose target can be looked at, with the schedules that were measured for it.
 
-    The target's template asks for the `running` arm. `need` is None before it was worked out, `objectives` if there are none, and
+    The target's template asks for the `running` arm, and its series have the label `model_name`. `roll` has Prometheus' answers
+    about a roll under way. `need` is None before it was worked out, `objectives` if there are none, and
     `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted. `breach` is the
     user's guard that is exceeded; None if none is known to be.
     """
@@ -468,6 +472,8 @@ class Case:
     first: FirstAnswer | None = None
     prompts: tuple[PromptPart, ...] = ()
     breach: Refusal | None = None
+    model_name: str = ""
+    roll: RollAnswer = NOT_ASKED
 
     @cached_property
     def spec(self) -> SpeculativeServiceSpec:

@@ -18,6 +18,7 @@ from breakeven.tiers import Schedule
 from breakeven_operator.calibration.active_profile import calibrated
 from breakeven_operator.case import (
     HOLD,
+    NOT_ASKED,
     SWITCH,
     Case,
     CycleFacts,
@@ -46,7 +47,7 @@ from breakeven_operator.resources.targetstatus import HistoryResult, RolloutPhas
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.rolls.annotation_owner import note_writers
 from breakeven_operator.rolls.barred_arms import BARRING, barred, exceeded, still_barred
-from breakeven_operator.rolls.roll_evidence import RollEvidence, so_far
+from breakeven_operator.rolls.roll_evidence import so_far
 from breakeven_operator.rolls.rollout import ArmChange, begin, watch
 from breakeven_operator.rolls.under_way import go_on
 from breakeven_operator.step import Calibrated, ProfileEntry, RolloutContext, RolloutStep, ended_roll
@@ -62,11 +63,12 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
     if refusal is not None or workload is None or workload.engine is None or workload.identity is None:
         return refused(service, observation, refusal, now)
 
-    case, evidence = read_case(service, observation, workload, now)
-    step = go_on(case.service, case.context, evidence, observation)
+    seen = read_case(service, observation, workload, now)
+    step = go_on(seen, observation)
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
         step = step.held(waits)
-    case = case.after(step)
+    # A roll is measured without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
+    case = replace(seen.after(step), calibrated=with_carried(seen.calibrated, seen.running.arm, seen.live))
     need = fleet_need(
         case.spec, case.profile, case.context, case.running, case.live, case.engine_limits.running
     )
@@ -86,7 +88,7 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
     verdict = replace(verdict, windows=len(findings.windows))
     step = replace(step, memory=case.memory)
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
-        begun = roll_begun(case, step, evidence, verdict)
+        begun = roll_begun(case, step, verdict, seen)
         waits = of_annotation(observation.failures, now, begun.write)
         refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, observation.may_roll, waits))
         if refused_by is not None and refused_by.reason is ClusterReason.AWAITS_ROLLOUT:
@@ -118,8 +120,8 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
 
 def read_case(
     service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
-) -> tuple[Case, RollEvidence]:
-    """The case, and what its rolls are measured by."""
+) -> Case:
+    """The case before anything is decided about it."""
     known, rules = service.status.memory, rules_of(service.spec, observation.timing)
     state = calibrated(
         service,
@@ -154,17 +156,10 @@ def read_case(
         # Lessons about another profile do not count.
         memory = memory.replace(evidence=())
     context = replace(context, memory=memory)
-    # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
-    latencies, failures = observation.roll if observation.roll is not None else (None, None)
     window_s = spec.metrics_source.window_seconds
-    breach = exceeded(spec.update_policy.guards, observation.guards)
-    evidence = RollEvidence(
-        latencies, workload, model_name, state.entry, live.conditions, window_s, failures, breach
-    )
     measured_latencies = latencies_of(observation.latencies, watched, live)
     objectives = measured(spec.slo, measured_latencies, service.status.objectives, window_s, now)
-    state = with_carried(state, running.arm, live)
-    case = Case(
+    return Case(
         service,
         context,
         state,
@@ -174,9 +169,10 @@ def read_case(
         objectives,
         first=observation.first if state.entry is None else None,
         prompts=prompts_of(observation.prompts, watched, live) if observation.prompts is not None else (),
-        breach=breach,
+        breach=exceeded(spec.update_policy.guards, observation.guards),
+        model_name=model_name,
+        roll=observation.roll or NOT_ASKED,
     )
-    return case, evidence
 
 
 def _present(
@@ -273,8 +269,8 @@ def _while_refused(
     return watch(RolloutContext.of(service, workload, None, observation.timing, now))
 
 
-def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdict) -> RolloutStep:
-    """The step that begins a change of arm."""
+def roll_begun(case: Case, step: RolloutStep, verdict: Verdict, seen: Case) -> RolloutStep:
+    """The step that begins a change of arm; what was `seen` measures the change before."""
     running, wanted, rollout = case.running.arm, verdict.arm, case.context.rollout
     assert running is not None and wanted is not None  # noqa: PT018, S101 - no change without both
     figures = case.live.figures
@@ -287,7 +283,7 @@ def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: V
         figures.rps if figures is not None else None,
         figures.latency_s if figures is not None else None,
     )
-    context = replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence))
+    context = replace(case.context, rollout=None if rollout is None else so_far(rollout, seen))
     started = begin(context, change)
     memory = after_leaving(case, verdict, started.memory)
     return replace(step.then(started), memory=memory, otherwise=step)

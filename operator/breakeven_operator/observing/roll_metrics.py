@@ -357,13 +357,11 @@ def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None
 
 def _usual_dispersion(counted: Sequence[_Counted], ends_s: FloatArray) -> float:
     """The median of the dispersions between successive times; the dispersion of all spans would hide the spikes that raise it."""
-    found = []
-    for begins_s, until_s in pairwise(ends_s):
-        within = [one.since(begins_s, until_s).spans(0.0) for one in counted]
-        scatter, expected, _ = scatter_of_spans(one for one in within if one is not None)
-        if expected > 0.0:
-            found.append(scatter / expected)
-    return median(found) if found else 0.0
+    within = [
+        [one.since(begins_s, until_s).spans(0.0) for one in counted] for begins_s, until_s in pairwise(ends_s)
+    ]
+    found = [scatter_of_spans([one for one in part if one is not None]) for part in within]
+    return median([scatter / expected for scatter, expected, _ in found if expected > 0.0] or [0.0])
 
 
 def _differs(before_rps: float, now_rps: float, time_s: float) -> bool:
