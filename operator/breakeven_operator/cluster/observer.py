@@ -54,7 +54,7 @@ from breakeven_operator.workloads.object_facts import (
     warning_of,
 )
 from breakeven_operator.workloads.other_kinds import OwnedPods, manifest_of, owned_pods
-from breakeven_operator.workloads.target import Claim
+from breakeven_operator.workloads.target import Claim, claim_of
 from breakeven_operator.workloads.workload_kind import maker_of
 
 _LOG = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Observer:
         )
         claims: dict[Ref, list[Claim]] = defaultdict(list)
         for service in services:
-            claims[target_of(service)].append(Claim.of(service))
+            claims[target_of(service)].append(claim_of(service))
         in_namespaces = _by_namespace(pods)
         return Snapshot(
             services=services,
@@ -340,20 +340,17 @@ def _owners_of_pods(
 def _lacking_pods(targets: Mapping[Ref, Manifest], makers: Iterable[Manifest]) -> Iterator[Manifest]:
     """The makers of pods of targets with fewer than they want, if only events say why."""
     for ref, target in targets.items():
-        kind = kind_at(ref.resource)
-        counts = kind.counts(target)
+        kind, made = kind_at(ref.resource).of(target)
+        counts = kind.counts(made)
         if kind.refusals_in_events and counts.total < counts.desired:
-            owners = kind.owners(target, makers)
-            yield from (one for one in (maker_of(target), *makers) if one["metadata"]["uid"] in owners)
+            owners = kind.owners(made, makers)
+            yield from (one for one in (made, *makers) if one["metadata"]["uid"] in owners)
 
 
 def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
     """Namespaces of targets that mount claims: a roll must know who else may."""
-    return {
-        ref.namespace
-        for ref, target in targets.items()
-        if mounted_claims(kind_at(ref.resource).template(target)["spec"])
-    }
+    made = ((ref.namespace, *kind_at(ref.resource).of(target)) for ref, target in targets.items())
+    return {namespace for namespace, kind, one in made if mounted_claims(kind.template(one)["spec"])}
 
 
 def joined_targets(

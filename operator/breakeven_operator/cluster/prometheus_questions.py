@@ -20,7 +20,6 @@ from breakeven.phrases import duration_text
 from breakeven.serving.promql import SAME_LABELS, EngineSeries, LabelNames, Matcher
 from breakeven_operator.case import (
     FleetReading,
-    GuardReading,
     LatencyReading,
     LaterReading,
     PastReading,
@@ -39,8 +38,8 @@ from breakeven_operator.observing.fleet_query import (
 )
 from breakeven_operator.observing.latency_metrics import latency_query, prompts_query, read_latencies
 from breakeven_operator.observing.live_metrics import read_fleet
-from breakeven_operator.observing.objectives import objectives_of
 from breakeven_operator.observing.past_metrics import read_past
+from breakeven_operator.observing.questions import objectives_of
 from breakeven_operator.observing.roll_metrics import read_roll
 from breakeven_operator.ports import (
     Clock,
@@ -392,7 +391,7 @@ async def _ask_rolls(
 
 async def _ask_guards(
     metrics: Metrics, watch: Watch, about: Collection[tuple[str, ...]], _: datetime
-) -> tuple[GuardReading, str]:
+) -> tuple[Mapping[str, float], str]:
     """Every expression by itself and side by side: one that is refused, or hangs, takes no other one's value away."""
     assert watch.source is not None  # noqa: S101 - nobody is asked without an address
     source, values = watch.source, {}
@@ -407,7 +406,7 @@ async def _ask_guards(
             values[text] = found[0].value
 
     await asyncio.gather(*map(ask, sorted({query for queries in about for query in queries})))
-    return GuardReading(values), "ok" if values else "empty"
+    return values, "ok" if values else "empty"
 
 
 def _no_fleet(error: str) -> FleetReading:
@@ -504,9 +503,9 @@ PROMPTS: StandingQuestion[Watch, LatencyReading] = replace(
     patience=(0, 0),
 )
 # In every cycle, because a roll that does harm is undone by them.
-GUARDS: StandingQuestion[Watch, GuardReading] = StandingQuestion(
+GUARDS: StandingQuestion[Watch, Mapping[str, float]] = StandingQuestion(
     _ask_guards,
-    lambda _: GuardReading(),
+    lambda _: {},
     lambda watch, _, answer, age_s, __: (
         answer.reading if answer is not None and age_s <= watch.oldest_s else None
     ),

@@ -23,6 +23,7 @@ from breakeven_operator import calibration
 from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyReading, SeriesOwner
 from breakeven_operator.cluster.prometheus_questions import (
     FLEET,
+    GUARDS,
     LATENCIES,
     LATER,
     PASTS,
@@ -40,6 +41,7 @@ from breakeven_operator.observing.live_metrics import FIRST_SCRAPES_S
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import ObjectiveFinding
+from breakeven_operator.rolls.barred_arms import exceeded
 from breakeven_operator.workloads.known import target_of
 
 # So small a change counts after a window, twice as much after half of one.
@@ -223,6 +225,7 @@ class _Surveyor:
         sums = self._world.answer(SUMS, watch)
         fleet = self._world.answer(FLEET, watch) if sums is None else sums
         latencies = self._world.answer(LATENCIES, watch)
+        guards = self._world.answer(GUARDS, self._queries.guards_of(service))
         past = self._world.answer(PASTS, self._queries.past_of(service))
         first = self._world.firsts.get(service.metadata.uid)
         names = [pod["metadata"]["name"] for pod in pods]
@@ -250,6 +253,7 @@ class _Surveyor:
             tuple(name for name, value in total.items() if not math.isfinite(value)),
             self._fresh(counted, fleet, source.staleness_seconds),
             window.saturated,
+            exceeded(service.spec.update_policy.guards, guards or {}) is None,
         )
         figures = (*_figures(window), self._finished(watch, namespace, pods))
         finite = tuple(figure if math.isfinite(figure) else 0.0 for figure in figures)

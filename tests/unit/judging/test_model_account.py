@@ -32,7 +32,6 @@ from breakeven_operator.judging.doubts import (
 from breakeven_operator.judging.gates import refuse_suspect
 from breakeven_operator.resources.memorystatus import AccountWindow, LiveEvidence, MemoryStatus, ModelAccount
 from breakeven_operator.rolls.barred_arms import suspected
-from breakeven_operator.step import Doubt
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json
 from fakes.lawmodel import ArmLaw, law_model
@@ -326,7 +325,7 @@ def test_survival_stands_beside_the_calibrated_one_by_position():
     assert survival(measured(), shortest, (LiveAcceptance(shortest, 1.5, (0.5,)),)) == ((1, 0.5, None),)
 
 
-def asked(kept: MemoryStatus, text: str | None = "users' prompts") -> Doubt:
+def asked(kept: MemoryStatus, text: str | None = "users' prompts") -> tuple[object, bool]:
     entry = SimpleNamespace(name="chat-p1", profile=measured(text))
     return doubt_of(kept, entry, RULES, NOW)
 
@@ -335,18 +334,17 @@ def test_what_live_traffic_says_against_a_profile_is_why_it_is_measured_anew():
     assert asked(memory(*[1.0] * 6)) == (None, True)
     assert asked(memory(*[1.0] * 3)) == (None, False)
     assert (
-        asked(memory(*[1.0] * 6, drifted=("AcceptanceDrifted", "LengthsDrifted"))).trigger
-        == "AcceptanceDrifted"
+        asked(memory(*[1.0] * 6, drifted=("AcceptanceDrifted", "LengthsDrifted")))[0] == "AcceptanceDrifted"
     )
     suspect = suspected(MemoryStatus(), "chat-p1", ClusterReason.MODEL_DISAGREES, "1.5 times", NOW)
-    assert asked(suspect).trigger == "ModelDisagrees"
+    assert asked(suspect)[0] == "ModelDisagrees"
 
 
 def test_another_sample_of_made_up_text_is_not_asked_for():
     """It would be accepted as the last one was; users' prompts must be given."""
     kept = memory(*[1.0] * 6, drifted=("AcceptanceDrifted",))
-    assert asked(kept, "random tokens").trigger is None
-    assert asked(kept).trigger == "AcceptanceDrifted"
+    assert asked(kept, "random tokens")[0] is None
+    assert asked(kept)[0] == "AcceptanceDrifted"
 
 
 # A suspicion's prohibitions ---------------------------------------------------------------------------------
