@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from breakeven.arm import Arm
 from breakeven.deciding import Decision
@@ -79,6 +79,11 @@ class SeriesOwner(NamedTuple):
     pod: str
     model_name: str
 
+    @classmethod
+    def of(cls, labels: Mapping[str, str], pod: str) -> Self:
+        """The owner of a series with these labels, of which `pod` names the pod."""
+        return cls(labels.get("namespace", ""), labels.get(pod, ""), labels.get("model_name", ""))
+
     @property
     def named(self) -> NamespacedName:
         """The pod, or what siblings share of their names."""
@@ -109,21 +114,6 @@ class FleetReading:
     turned_away: Mapping[NamespacedName, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PastLoads:
-    """Loads of one service's past.
-
-    Attributes:
-        rates: per replica (1/s), in time; empty if only the present load is expected.
-        problem: why there are none, as the end of a sentence; empty if there are, or none were asked for.
-        awaited: the answer is still to come; a decision without it would rest on the present load alone.
-    """
-
-    rates: PastRates = field(default_factory=PastRates)
-    problem: str = ""
-    awaited: bool = False
-
-
 @dataclass(frozen=True)
 class Live:
     """Figures, or a reason to hold.
@@ -131,13 +121,15 @@ class Live:
     Attributes:
         reason: MetricsAvailable, or why the figures may not be used.
         figures: set with MetricsAvailable; to be shown, not to decide on, with TooFewRequests or while the past is awaited.
-        past: loads before now, which are expected again.
+        past: rates per replica (1/s) before now, which are expected again; empty if only the present load is.
+        past_problem: why there are none, as the end of a sentence; empty if there are, or none were asked for.
     """
 
-    reason: ClusterReason
+    reason: Reason | ClusterReason
     message: str
     figures: Window | None = None
-    past: PastLoads = field(default_factory=PastLoads)
+    past: PastRates = field(default_factory=PastRates)
+    past_problem: str = ""
 
     @cached_property
     def usable(self) -> bool:
@@ -204,10 +196,13 @@ class RollReading:
 
 
 class RollAnswer(NamedTuple):
-    """Prometheus' answers about a roll: latencies of both arms, and requests that failed."""
+    """Prometheus' answers about a roll: latencies of both arms, and requests that failed; None if it was not asked."""
 
-    latencies: RollReading
-    failures: RollReading
+    latencies: RollReading | None = None
+    failures: RollReading | None = None
+
+
+NOT_ASKED = RollAnswer()
 
 
 class ArmRequests(NamedTuple):
@@ -267,7 +262,7 @@ class Latencies:
     A figure that the engine does not count is absent.
     """
 
-    reason: ClusterReason
+    reason: Reason | ClusterReason
     message: str
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
@@ -407,7 +402,7 @@ class ServiceObservation:
         runs: CalibrationRuns of this service that are unfinished or not yet accounted for.
         later: requests after the last roll.
         arrivals: when requests came.
-        guards: values by expression, without expressions that gave no value.
+        guards: values of the user's guards by their expressions, without expressions that have none.
         claims: PersistentVolumeClaims of its namespace, if the target mounts any and they may be read.
         written: the service's status as the API server holds it.
         failures: writes for this service that failed, and have not succeeded since.
@@ -447,7 +442,8 @@ class ServiceObservation:
 class Case:
     """A service whose target can be looked at, with the schedules that were measured for it.
 
-    The target's template asks for the `running` arm. `need` is None before it was worked out, `objectives` if there are none, and
+    The target's template asks for the `running` arm, and its series have the label `model_name`. `roll` has Prometheus' answers
+    about a roll under way. `need` is None before it was worked out, `objectives` if there are none, and
     `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted. `breach` is the
     user's guard that is exceeded; None if none is known to be.
     """
@@ -463,6 +459,8 @@ class Case:
     first: FirstAnswer | None = None
     prompts: tuple[PromptPart, ...] = ()
     breach: Refusal | None = None
+    model_name: str = ""
+    roll: RollAnswer = NOT_ASKED
 
     @cached_property
     def spec(self) -> SpeculativeServiceSpec:

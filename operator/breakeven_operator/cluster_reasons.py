@@ -24,6 +24,11 @@ class ClusterReason(StrEnum):
         member.remedy = remedy
         return member
 
+    @classmethod
+    def named(cls, word: str | None) -> Self | None:
+        """The reason of a word; None of any other word, as of another version."""
+        return next((one for one in cls if one == word), None)
+
     # State of a service.
     WATCHING = (
         "Watching",

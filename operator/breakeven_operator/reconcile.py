@@ -18,6 +18,7 @@ from breakeven.tiers import Schedule
 from breakeven_operator.calibration.active_profile import calibrated
 from breakeven_operator.case import (
     HOLD,
+    NOT_ASKED,
     SWITCH,
     Case,
     CycleFacts,
@@ -42,12 +43,12 @@ from breakeven_operator.refused_writes import of_annotation
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.candidates import MeasuredCandidates
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.targetstatus import HistoryResult, RolloutPhase
+from breakeven_operator.resources.targetstatus import HistoryResult, Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.rolls.annotation_owner import note_writers
 from breakeven_operator.rolls.barred_arms import BARRING, barred, exceeded, still_barred
-from breakeven_operator.rolls.roll_evidence import RollEvidence, so_far
-from breakeven_operator.rolls.rollout import ArmChange, begin, watch
+from breakeven_operator.rolls.roll_evidence import so_far
+from breakeven_operator.rolls.rollout import begin, watch
 from breakeven_operator.rolls.under_way import go_on
 from breakeven_operator.step import Calibrated, ProfileEntry, RolloutContext, RolloutStep, ended_roll
 from breakeven_operator.workloads.running_arm import running_arm, same_value
@@ -62,15 +63,13 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
     if refusal is not None or workload is None or workload.engine is None or workload.identity is None:
         return refused(service, observation, refusal, now)
 
-    case, evidence = read_case(service, observation, workload, now)
-    step = go_on(case.service, case.context, evidence, observation)
+    seen = read_case(service, observation, workload, now)
+    step = go_on(seen, observation)
     if step.write is not None and (waits := of_annotation(observation.failures, now, step.write)):
         step = step.held(waits)
-    case = case.after(step)
-    need = fleet_need(
-        case.spec, case.profile, case.context, case.running, case.live, case.engine_limits.running
-    )
-    case = replace(case, need=need)
+    # A roll is measured without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
+    case = replace(seen.after(step), calibrated=with_carried(seen.calibrated, seen.running.arm, seen.live))
+    case = replace(case, need=fleet_need(case))
     cannot_roll = refuse_rolls(
         case.spec, workload, observation.claims, takes_proposals=observation.takes_proposals
     )
@@ -80,13 +79,13 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
         cannot_roll = refuse_owners_arm(workload, before)
     verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
-    case = case.remembering(take_account(case, verdict.decision, settled=case.settled))
+    case = case.remembering(take_account(case, verdict.decision))
     rules = rules_of(case.spec, observation.timing)
     findings = findings_of(case.memory, case.calibrated.profile_name, rules, now)
     verdict = replace(verdict, windows=len(findings.windows))
     step = replace(step, memory=case.memory)
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
-        begun = roll_begun(case, step, evidence, verdict)
+        begun = roll_begun(case, step, verdict, seen)
         waits = of_annotation(observation.failures, now, begun.write)
         refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, observation.may_roll, waits))
         if refused_by is not None and refused_by.reason is ClusterReason.AWAITS_ROLLOUT:
@@ -118,8 +117,8 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
 
 def read_case(
     service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
-) -> tuple[Case, RollEvidence]:
-    """The case, and what its rolls are measured by."""
+) -> Case:
+    """The case before anything is decided about it."""
     known, rules = service.status.memory, rules_of(service.spec, observation.timing)
     state = calibrated(
         service,
@@ -145,26 +144,24 @@ def read_case(
         model_name,
         workload.serving,
         observation.known_pods,
-        keep_names=workload.kind.keeps_names,
+        keep_names=workload.pods_kind.keeps_names,
     )
     live = _present(service, observation, workload, watched, can, now)
+    unheard = [one.name for one in spec.update_policy.guards if one.query not in observation.guards]
+    if unheard:
+        live = replace(
+            live, message=f"{live.message}; no value, so no protection, by guard {', '.join(unheard)}"
+        )
     context = RolloutContext.of(service, workload, state.status.startup_seconds, observation.timing, now)
     memory = still_barred(context.memory, state.profile_name)
     if state.profile_name not in {None, memory.profile}:
         # Lessons about another profile do not count.
         memory = memory.replace(evidence=())
     context = replace(context, memory=memory)
-    # Without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
-    latencies, failures = observation.roll if observation.roll is not None else (None, None)
     window_s = spec.metrics_source.window_seconds
-    breach = exceeded(spec.update_policy.guards, observation.guards)
-    evidence = RollEvidence(
-        latencies, workload, model_name, state.entry, live.conditions, window_s, failures, breach
-    )
     measured_latencies = latencies_of(observation.latencies, watched, live)
     objectives = measured(spec.slo, measured_latencies, service.status.objectives, window_s, now)
-    state = with_carried(state, running.arm, live)
-    case = Case(
+    return Case(
         service,
         context,
         state,
@@ -174,9 +171,10 @@ def read_case(
         objectives,
         first=observation.first if state.entry is None else None,
         prompts=prompts_of(observation.prompts, watched, live) if observation.prompts is not None else (),
-        breach=breach,
+        breach=exceeded(spec.update_policy.guards, observation.guards),
+        model_name=model_name,
+        roll=observation.roll or NOT_ASKED,
     )
-    return case, evidence
 
 
 def _present(
@@ -199,12 +197,12 @@ def _present(
     # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is its makers' workload.
     grammar = "" if workload.kind.pod_name else workload_of(next((pod.name for pod in watched.serving), ""))
     key = SeriesOwner(namespace, grammar or workload.title, model_name)
-    past = past_of(observation.past, key, service.spec.update_policy)
-    if past.awaited and live.usable:
+    past, problem, awaited = past_of(observation.past, key, service.spec.update_policy)
+    if awaited and live.usable:
         # A past that cannot be read is no reason to hold. One that comes within seconds is: an arm that the night alone
         # speaks for would be entered by every restart.
-        return replace(live, reason=ClusterReason.METRICS_MISSING, message=past.problem)
-    return replace(live, past=past)
+        return replace(live, reason=ClusterReason.METRICS_MISSING, message=problem)
+    return replace(live, past=past, past_problem=problem)
 
 
 def refusal_of(service: SpeculativeService, observation: ServiceObservation) -> Refusal | None:
@@ -273,21 +271,22 @@ def _while_refused(
     return watch(RolloutContext.of(service, workload, None, observation.timing, now))
 
 
-def roll_begun(case: Case, step: RolloutStep, evidence: RollEvidence, verdict: Verdict) -> RolloutStep:
-    """The step that begins a change of arm."""
+def roll_begun(case: Case, step: RolloutStep, verdict: Verdict, seen: Case) -> RolloutStep:
+    """The step that begins a change of arm; what was `seen` measures the change before."""
     running, wanted, rollout = case.running.arm, verdict.arm, case.context.rollout
     assert running is not None and wanted is not None  # noqa: PT018, S101 - no change without both
     figures = case.live.figures
-    change = ArmChange(
-        running,
-        wanted,
-        case.spec.candidates.speculative_config(wanted),
-        str(verdict.reason),
-        _promised(verdict),
-        figures.rps if figures is not None else None,
+    change = Rollout(
+        id="",
+        from_arm=running.name,
+        to_arm=wanted.name,
+        value=case.spec.candidates.speculative_config(wanted),
+        reason=str(verdict.reason),
+        load_rps=figures.rps if figures is not None else None,
+        latency_before_seconds=figures.latency_s if figures is not None else None,
     )
-    context = replace(case.context, rollout=None if rollout is None else so_far(rollout, evidence))
-    started = begin(context, change)
+    context = replace(case.context, rollout=None if rollout is None else so_far(rollout, seen))
+    started = begin(context, change, _promised(verdict))
     memory = after_leaving(case, verdict, started.memory)
     return replace(step.then(started), memory=memory, otherwise=step)
 

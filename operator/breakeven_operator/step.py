@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
@@ -127,6 +128,14 @@ class RolloutContext:
     def event(self, reason: Reason | ClusterReason, message: str, *, warning: bool = False) -> EmitEvent:
         """An event of the service that is to be recorded."""
         return EmitEvent(self.service, str(reason), message, warning)
+
+    def step(
+        self, reason: ClusterReason, message: str, *, warning: bool = False, busy: bool = True, **parts: Any
+    ) -> RolloutStep:
+        """A step that says what goes on, in an event too; without other parts no change is under way after it."""
+        event = self.event(reason, message, warning=warning)
+        known = {"rollout": None, "memory": self.memory, **parts}
+        return RolloutStep(**known, events=(event,), reason=reason, message=message, busy=busy)
 
     @classmethod
     def of(

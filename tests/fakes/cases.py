@@ -10,7 +10,7 @@ from breakeven.planning.forecast import PastRates
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import EngineLimits
-from breakeven_operator.case import Case, FleetNeed, Live, PastLoads
+from breakeven_operator.case import Case, FleetNeed, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
@@ -57,7 +57,7 @@ def a_case(
         ),
         Calibrated(entry, ClusterReason.PROFILE_IN_FORCE, "", None, None, None, CalibrationStatus(), None),
         RunningArm(running, "Annotation"),
-        Live(ClusterReason.METRICS_AVAILABLE, "", figures, past=PastLoads(past or PastRates())),
+        Live(ClusterReason.METRICS_AVAILABLE, "", figures, past=past or PastRates()),
         EngineLimits(),
         need=FleetNeed((), None, None, "keda-operator", None) if scaled else None,
     )

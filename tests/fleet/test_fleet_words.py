@@ -12,8 +12,9 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven_operator.kinds import DEPLOYMENTS, EVENTS, RUNS, SERVICES
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.targetstatus import Rollout
 from breakeven_operator.resources.updatepolicy import PRODUCTION
-from breakeven_operator.rolls.rollout import ArmChange, begin
+from breakeven_operator.rolls.rollout import begin
 from breakeven_operator.step import RolloutContext
 from fakes.cases import CHAT
 from fakes.fleet_world import BREAK_EVEN_RPS, EAGLE, VALUE, FleetWorld
@@ -244,6 +245,14 @@ def test_a_predicted_gain_never_stands_without_its_bounds(prediction, said):
     context = RolloutContext(
         PRODUCTION, target, MemoryStatus(), None, True, None, now=datetime.now(UTC), service=CHAT
     )
-    step = begin(context, ArmChange(EAGLE, NO_SPECULATION, "null", "BeyondBreakEven", **prediction))
+    change = Rollout(
+        id="",
+        from_arm=EAGLE.name,
+        to_arm=NO_SPECULATION.name,
+        value="null",
+        reason="BeyondBreakEven",
+        load_rps=prediction.get("load_rps"),
+    )
+    step = begin(context, change, prediction.get("speedup", Estimate()))
     assert step.message == f"eagle/3 -> no speculation (BeyondBreakEven){said}"
     step.rollout.to_json_object()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from breakeven.estimate import Estimate
@@ -113,7 +113,7 @@ def service_list(
     words = Counter(pays.values())
     return ServiceList(
         rows=[row_of(published, name, now) for name in taken[(page - 1) * ROWS : page * ROWS]],
-        asked=ListFilter(asked.namespace, asked.text, asked.show, page),
+        asked=replace(asked, page=page),
         found=len(taken),
         pages=pages,
         seen=len(names),
@@ -167,15 +167,6 @@ def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
 
 def _sum(parts: Sequence[Estimate]) -> Estimate:
     """Sum of figures, of lower and of upper bounds; a bound that one of them lacks is lacking."""
-
-    def total(ends: Sequence[float | None]) -> float | None:
-        known = [end for end in ends if end is not None]
-        return sum(known) if len(known) == len(ends) else None
-
-    if not parts:
-        return _NOTHING
-    return Estimate(
-        total([one.value for one in parts]),
-        total([one.lower for one in parts]),
-        total([one.upper for one in parts]),
-    )
+    ends = [(one.value, one.lower, one.upper) for one in parts]
+    totals = (None if None in end else sum(filter(None, end)) for end in zip(*ends, strict=True))
+    return Estimate(*totals) if parts else _NOTHING

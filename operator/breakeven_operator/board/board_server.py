@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -25,7 +25,7 @@ from breakeven.phrases import column, spoken
 from breakeven.printable import one_line, printable
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve, arm_curves
-from breakeven.reporting.theme import DARK, LIGHT, Theme
+from breakeven.reporting.theme import DARK, LIGHT
 from breakeven_operator.board import curve_drawing
 from breakeven_operator.board.board_access import Access, AccessError, VisibleNamespaces
 from breakeven_operator.board.board_list import (
@@ -68,6 +68,7 @@ RENEWALS_S = (0, 15, 60)
 """Seconds between two renewals that a page offers; 0: none. A reader chooses, because a page that moves by itself disturbs."""
 
 _LIST_FIELDS = ("namespace", "text", "show", "page")
+_ONE = "/services/{namespace}/{name}"
 _MOST_CONNECTIONS = 64
 _LONGEST_CONNECTION_S = 60.0
 _LONGEST_REQUEST_S = 20.0
@@ -119,11 +120,6 @@ class Frontispiece:
     json: str
     now: datetime
 
-    @property
-    def prefix(self) -> str:
-        """Beginning of every address."""
-        return self.settings.path_prefix
-
     def dashboard(self, name: NamespacedName | None = None) -> str:
         """Address of the Grafana dashboard, of one service if it is named; empty without one."""
         url = self.settings.dashboard_url
@@ -164,18 +160,6 @@ class Board:
         """The pages under one rule of access."""
         prefix = self._settings.path_prefix
 
-        async def services(request: web.Request) -> web.Response:
-            return await self._list(request, access)
-
-        async def service(request: web.Request) -> web.Response:
-            return await self._service(request, access)
-
-        async def services_json(request: web.Request) -> web.Response:
-            return await self._list(request, access, as_json=True)
-
-        async def one_json(request: web.Request) -> web.Response:
-            return await self._service(request, access, as_json=True)
-
         async def style(_: web.Request) -> web.Response:
             return web.Response(text=style_css(), content_type="text/css", charset="utf-8")
 
@@ -183,10 +167,16 @@ class Board:
         app = web.Application(middlewares=[self._guarded], client_max_size=1)
         app.add_routes(
             [
-                web.get(f"{prefix}/", services),
-                web.get(f"{prefix}/services/{{namespace}}/{{name}}", service),
-                web.get(f"{prefix}/json/services", services_json),
-                web.get(f"{prefix}/json/services/{{namespace}}/{{name}}", one_json),
+                *(
+                    web.get(
+                        f"{prefix}{path}", partial(page, access=access, as_json=path.startswith("/json/"))
+                    )
+                    for page, paths in (
+                        (self._list, ("/", "/json/services")),
+                        (self._service, (_ONE, f"/json{_ONE}")),
+                    )
+                    for path in paths
+                ),
                 web.get(f"{prefix}/{STYLE}", style),
             ]
         )
@@ -220,7 +210,7 @@ class Board:
         text = message_html(title, f"{words[:1].upper()}{words[1:]}.", self._settings.path_prefix)
         return web.Response(text=text, status=status, content_type="text/html", charset="utf-8")
 
-    async def _list(self, request: web.Request, access: Access, *, as_json: bool = False) -> web.Response:
+    async def _list(self, request: web.Request, access: Access, *, as_json: bool) -> web.Response:
         given = _given(request, _LIST_FIELDS)
         asked = ListFilter.of(given)
         seen = await self._may_see(request, access, asked.namespace)
@@ -234,7 +224,7 @@ class Board:
 
         return await self._page(request, seen, make, as_json=as_json)
 
-    async def _service(self, request: web.Request, access: Access, *, as_json: bool = False) -> web.Response:
+    async def _service(self, request: web.Request, access: Access, *, as_json: bool) -> web.Response:
         name = NamespacedName(request.match_info["namespace"], request.match_info["name"])
         given = {key: text for key, text in _given(request, FIELDS).items() if text}
         seen = await self._may_see(request, access, name.namespace)
@@ -426,13 +416,9 @@ def message_html(title: str, text: str, prefix: str) -> str:
 def style_css() -> str:
     """The style of the report's pages and the board's own, with the palettes of the pictures."""
     return _environment().get_template("board.css.j2").render(
-        light=_colours(LIGHT), dark=_colours(DARK), styles=curve_drawing.STYLES, height=curve_drawing.HEIGHT,
+        light=[LIGHT.ink, *LIGHT.palette], dark=[DARK.ink, *DARK.palette], styles=curve_drawing.STYLES, height=curve_drawing.HEIGHT,
         day_height=curve_drawing.DAY_HEIGHT,
     )  # fmt: skip
-
-
-def _colours(theme: Theme) -> list[str]:
-    return [theme.ink, *theme.palette]
 
 
 def _render(template: str, front: Frontispiece, **views: Any) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import itemgetter
 
 from breakeven.errors import BreakevenError, InputError
 from breakeven.estimate import Estimate
@@ -30,43 +31,11 @@ from breakeven_operator.plugin.service_table import measuring
 from breakeven_operator.plugin.service_view import ServiceView
 from breakeven_operator.plugin.wanted_arm import exported, wanted_arm
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.servicestatus import ObjectiveStatus
+from breakeven_operator.resources.servicestatus import CalibrationStatus, ObjectiveStatus
 from breakeven_operator.resources.targetstatus import PromiseAndMeasurement, RolloutPhase
 
 _GOOD = frozenset({"Confirmed", "NotWorse"})
 _BAD = frozenset({"Disproved", "Undone"})
-
-
-@dataclass(frozen=True, slots=True)
-class PastEvent:
-    """Something that happened to a service, or a condition since when it does not hold.
-
-    `what` is one of `Arm`, `Calibration`, `Answers`, `Condition`.
-    """
-
-    time: datetime
-    what: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class RollEntry:
-    """A change of arm: the promise and the measurement as text and as places around 1; None if there is none.
-
-    Attributes:
-        time: when it ended; when it began, of a roll that is under way.
-        tone: `good`, `bad` or empty.
-    """
-
-    time: datetime | None
-    change: str
-    result: str
-    tone: str
-    promised: str
-    promised_bar: AxisPlace | None
-    measured: str
-    measured_bar: AxisPlace | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +50,27 @@ class PodShare:
 
 
 @dataclass(frozen=True, slots=True)
-class RollUnderWay:
-    """A roll on its way: its phases until now and later ones, and which pods run which arm."""
+class RollEntry:
+    """A change of arm: the promise and the measurement as text and as places around 1; None if there is none.
 
-    entry: RollEntry
-    phases: Sequence[str]
-    phase: str
-    pods: Sequence[PodShare]
+    Attributes:
+        time: when it ended; when it began, of a roll that is under way.
+        tone: `good`, `bad` or empty.
+        phases, pods: of a roll that is under way, whose `result` is its phase: phases until now and later ones, and which pods run
+            which arm.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """A calibration under way; planned 0: not known yet."""
-
-    run: str
-    done: int
-    planned: int
+    time: datetime | None
+    change: str
+    result: str
+    tone: str
+    promised: str
+    promised_bar: AxisPlace | None
+    measured: str
+    measured_bar: AxisPlace | None
+    text: str
+    phases: Sequence[str] = ()
+    pods: Sequence[PodShare] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +81,11 @@ class ServicePage:
         why, changes, words, worth: sentences of `kubectl breakeven explain`.
         profile: name of the profile in force; empty for laws of a past.
         curve, what_if: None without laws. which: kinds of arms at light and at heavy load; empty without adaptive verification. load: None without loads that were seen.
-        roll, run: None if none is under way.
+        run: state of the calibration under way; None if none is.
         patch: what `kubectl breakeven export` prints; empty if nothing is recommended.
         commands: lines for a terminal, each with what it does.
         latencies: rows of figure, measured, predicted. objectives: rows of figure, measured, predicted, limit, verdict.
-        rolls, history: newest first.
+        rolls, history: newest first, the roll under way among them; rows of time, `Arm`, `Calibration`, `Answers` or `Condition`, text.
         first_answer: sentence of the past; empty if there is none.
     """
 
@@ -125,14 +99,13 @@ class ServicePage:
     curve: CurvePicture | None = None
     which: str = ""
     load: LoadPicture | None = None
-    roll: RollUnderWay | None = None
-    run: RunProgress | None = None
+    run: CalibrationStatus | None = None
     patch: str = ""
     commands: Sequence[tuple[str, str]] = ()
     latencies: Sequence[Sequence[str]] = ()
     objectives: Sequence[Sequence[str]] = ()
     rolls: Sequence[RollEntry] = ()
-    history: Sequence[PastEvent] = ()
+    history: Sequence[tuple[datetime, str, str]] = ()
     what_if: WhatIf | None = None
     first_answer: str = ""
 
@@ -173,15 +146,17 @@ def service_page(
         curve=speedup_picture(curves, status) if curves else None,
         which=which_kind(kinds) if (kinds := kinds_over_load(curves)) else "",
         load=load_picture(trail, status, styles),
-        roll=_under_way(service, styles),
-        run=_progress(service) if measuring(view) else None,
+        run=status.calibration if measuring(view) else None,
         patch=patch_of(published, name, view),
         commands=tuple(commands(view, now)),
         latencies=_latencies(service),
         objectives=[_objective(one) for one in status.objectives],
         rolls=[
-            _roll(one, one.time, one.change, str(one.result), str(one.message or ""))
-            for one in status.history
+            *_under_way(service, styles),
+            *(
+                _roll(one, one.time, one.change, str(one.result), str(one.message or ""))
+                for one in status.history
+            ),
         ],
         history=history(service),
         what_if=answered_form(laws[1], service, asked) if laws is not None else None,
@@ -343,12 +318,12 @@ def _roll(
     )
 
 
-def _under_way(service: SpeculativeService, styles: Mapping[str, int]) -> RollUnderWay | None:
+def _under_way(service: SpeculativeService, styles: Mapping[str, int]) -> Iterator[RollEntry]:
     roll, current = service.status.rollout, service.status.current
     if roll is None:
-        return None
+        return
     undone = roll.phase is RolloutPhase.UNDOING
-    phases = [one for one in RolloutPhase if (one is RolloutPhase.UNDOING) is undone]
+    phases = [str(one) for one in RolloutPhase if (one is RolloutPhase.UNDOING) is undone]
     found = [one for one in (current.pods_by_arm if current is not None else ()) if one.pods]
     pods, begin, every = [], 0.0, sum(one.pods for one in found)
     for one in found:
@@ -356,36 +331,24 @@ def _under_way(service: SpeculativeService, styles: Mapping[str, int]) -> RollUn
         pods.append(PodShare(spoken(one.arm), one.pods, begin, width, styles.get(one.arm, 0)))
         begin += width
     entry = _roll(roll, roll.started_time, roll.change, str(roll.phase), str(roll.reason or ""))
-    return RollUnderWay(entry, [str(one) for one in phases], str(roll.phase), pods)
+    yield replace(entry, phases=phases, pods=pods)
 
 
-def history(service: SpeculativeService) -> Sequence[PastEvent]:
+def history(service: SpeculativeService) -> Sequence[tuple[datetime, str, str]]:
     """The arm, calibrations, and conditions that do not hold, newest first; rolls have a timeline of their own."""
-    status = service.status
+    current, state = service.status.current, service.status.calibration
     found = []
-    if status.current is not None and status.current.since is not None:
-        found.append(PastEvent(status.current.since, "Arm", f"{status.current.spoken} runs since then"))
-    state = status.calibration
+    if current is not None and current.since is not None:
+        found.append((current.since, "Arm", f"{current.spoken} runs since then"))
     if state is not None and state.profile_time is not None:
-        text = f"Profile {state.profile or '?'} was measured"
-        found.append(PastEvent(state.profile_time, "Calibration", text))
+        found.append((state.profile_time, "Calibration", f"Profile {state.profile or '?'} was measured"))
+        found += [(state.profile_time, "Answers", f"{one.arm}: {one.word}") for one in state.answers]
     if state is not None and state.last_run_time is not None:
         text = f"Run {state.last_run or '?'} ended: {state.last_reason or '?'}"
-        found.append(PastEvent(state.last_run_time, "Calibration", text))
-    if state is not None and state.profile_time is not None:
-        found += [PastEvent(state.profile_time, "Answers", f"{one.arm}: {one.word}") for one in state.answers]
+        found.append((state.last_run_time, "Calibration", text))
     found += [
-        PastEvent(
-            one.last_transition_time, "Condition", f"{one.type} is {one.status} since then: {one.reason}"
-        )
-        for one in status.conditions
+        (one.last_transition_time, "Condition", f"{one.type} is {one.status} since then: {one.reason}")
+        for one in service.status.conditions
         if one.status != "True" and one.type != "Progressing"
     ]
-    return sorted(found, key=lambda one: one.time, reverse=True)
-
-
-def _progress(service: SpeculativeService) -> RunProgress | None:
-    state = service.status.calibration
-    if state is None:
-        return None
-    return RunProgress(state.run or "?", state.points_done or 0, state.points_planned or 0)
+    return sorted(found, key=itemgetter(0), reverse=True)

@@ -45,11 +45,6 @@ class Supposition:
     prompt: float | None = None
     output: float | None = None
 
-    @property
-    def each_rps(self) -> float:
-        """Load per replica (1/s)."""
-        return self.rps / self.replicas
-
     def conditions(self, arm: Arm) -> Conditions:
         """Acceptance and lengths of an arm."""
         wanted = Conditions(prompt_tokens=self.prompt, output_tokens=self.output)
@@ -141,7 +136,7 @@ def _number(name: str, text: str) -> float | None:
 def supposed(profile: Profile, service: SpeculativeService, asked: Supposition) -> SupposedAnswer:
     """Every measured arm under a supposition."""
     slo = policy_of(service.spec).slo
-    question = LoadQuestion(LoadPoint(rps=asked.each_rps), asked.conditions, slo, derived=True)
+    question = LoadQuestion(LoadPoint(rps=asked.rps / asked.replicas), asked.conditions, slo, derived=True)
     found = evaluate(profile, [fit.arm for fit in profile.arms], question)
     carrying = [one for one in found.arms if not one.prediction.saturated]
     best = min(carrying, key=lambda one: one.latency_s, default=None)

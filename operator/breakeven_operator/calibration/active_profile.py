@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from breakeven.phrases import counted, figure, percent
 from breakeven_operator.actions import Create
@@ -43,7 +43,7 @@ def calibrated(
     """Find the profile in force, account for runs that ended, and ask for a new run when one is due.
 
     Without an identity (no pod serves yet) no profile is in force. `startup_s` is the start of the target's own pods, and
-    `doubt` gives the reason of live traffic to measure a profile again.
+    `doubt` gives the reason of live traffic to measure a profile again, and whether the profile was tested without any.
     """
     profiles, runs = observation.profiles, observation.runs
     interval_s = observation.timing.calibration_interval_seconds
@@ -55,16 +55,16 @@ def calibrated(
     again = to_measure_again(service, ended)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
-    found = find_in_force(service, identity, profiles, status.failures, now, doubt)
-    entry, trigger = found.entry, found.trigger
+    found, dispelled = find_in_force(service, identity, profiles, status.failures, now, doubt)
+    entry, word, said, trigger = found
     if asked and asked != seen:
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
         trigger = None
     due = DueRun()
     if run is not None:
-        word = _WORDS[_stuck(run) or ClusterReason.CALIBRATION_RUNNING]
-        due = DueRun(said=f"; {run.metadata.name} is {phase_words(run)}", reason=word)
+        stuck = _stuck(run) or ClusterReason.CALIBRATION_RUNNING
+        due = DueRun(said=f"; {run.metadata.name} is {phase_words(run)}", reason=stuck)
     elif again is not None:
         # The same for the changed target; it waits until that serves. Named after the run it follows.
         once_more = _run(service, f"{again.metadata.uid}/again", again.spec.to_json_object())
@@ -79,15 +79,15 @@ def calibrated(
         known = frozenset(one.uid for one in profiles)
         create = replace(requested_run(service, trigger, identity, asked, status), known_profiles=known)
         due = DueRun(create, trigger).announced(refused)
-    reason = found.reason if entry is not None else due.reason or found.reason
-    message = f"{found.message}{failure_words(status)}{due.said}"
+    reason = word if entry is not None else due.reason or word
+    message = f"{said}{failure_words(status)}{due.said}"
     status = status.replace(
         run=run.metadata.name if run else due.name or status.run,
         profile=entry.name if entry else None,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
         answers=answers_in_force(service.spec.candidates, entry),
-        doubts=0 if found.dispelled else status.doubts + (due.trigger in DOUBTS),
+        doubts=0 if dispelled else status.doubts + (due.trigger in DOUBTS),
         **progress_of(run),
     )
     # A run that is under way answers the request.
@@ -206,20 +206,18 @@ def _run(service: SpeculativeService, seed: str, spec: Mapping[str, object]) -> 
 
 
 _LONGEST_SAYING = 500
-_WORDS = {reason.value: reason for reason in ClusterReason}
 # A run that ended for these has not answered what it was asked.
 _OPEN = frozenset({str(ClusterReason.FINGERPRINT_CHANGED), str(ClusterReason.TARGET_NOT_FOUND)})
 # Reasons why a calibration's pod waits, which a person may mend.
 _STUCK = frozenset(
-    str(reason)
-    for reason in (
+    {
         ClusterReason.IMAGE_PULL_FAILED,
         ClusterReason.ENGINE_NOT_STARTING,
         ClusterReason.VOLUME_NOT_SHAREABLE,
         ClusterReason.UNSCHEDULABLE,
         ClusterReason.QUOTA_EXCEEDED,
         ClusterReason.ADMISSION_DENIED,
-    )
+    }
 )
 # Triggers that mode Disabled still follows.
 _ASKED_FOR = frozenset({Trigger.MANUAL, Trigger.REQUESTED, Trigger.SCHEDULE})
@@ -263,7 +261,7 @@ def failure_of(status: CalibrationStatus) -> ClusterReason | None:
     """The word for which the last run failed; None if it did not."""
     if not status.failures:
         return None
-    return _WORDS.get(status.last_reason or "", ClusterReason.CALIBRATION_FAILED)
+    return ClusterReason.named(status.last_reason) or ClusterReason.CALIBRATION_FAILED
 
 
 def failure_words(status: CalibrationStatus) -> str:
@@ -295,7 +293,7 @@ def phase_words(run: CalibrationRun) -> str:
     """Phase of an unfinished run, with what keeps its pod from coming and how far it is, as the end of a sentence."""
     words = str(run.status.phase or RunPhase.PENDING).lower()
     if (stuck := _stuck(run)) is not None:
-        words += f" ({stuck}: {run.status.message or _WORDS[stuck].meaning})"
+        words += f" ({stuck}: {run.status.message or stuck.meaning})"
     display = run.status.display
     if display is not None and display.points:
         words += f", {display.points} points"
@@ -304,19 +302,13 @@ def phase_words(run: CalibrationRun) -> str:
     return words
 
 
-def _stuck(run: CalibrationRun) -> str | None:
+def _stuck(run: CalibrationRun) -> ClusterReason | None:
     """The word for what keeps an unfinished run's pod from coming; None if nothing does."""
-    return run.status.reason if run.status.reason in _STUCK else None
+    return ClusterReason.named(run.status.reason) if run.status.reason in _STUCK else None
 
 
-class InForce(NamedTuple):
-    """The profile in force, why it is or none is, what to measure for (None for nothing), and whether all doubt is gone."""
-
-    entry: ProfileEntry | None
-    reason: ClusterReason
-    message: str
-    trigger: Trigger | None
-    dispelled: bool = False
+InForce: TypeAlias = tuple[ProfileEntry | None, ClusterReason, str, Trigger | None]
+"""The profile in force, why it is or none is, in a word and a sentence, and what to measure for; None for nothing."""
 
 
 def find_in_force(
@@ -326,52 +318,51 @@ def find_in_force(
     failures: int,
     now: datetime,
     doubt: Callable[[ProfileEntry], tuple[Trigger | None, bool]] | None,
-) -> InForce:
-    """The newest profile of what the target is now, unless it has expired or cannot be read.
+) -> tuple[InForce, bool]:
+    """The newest profile of what the target is now, unless it has expired or cannot be read; and whether all doubt of it is gone.
 
     `failures` are runs in a row that have failed.
     """
     newest = sorted(profiles, key=lambda entry: (entry.created, entry.name), reverse=True)
     own = [entry for entry in newest if identity is not None and identity.has(entry.fingerprint)]
     if not own:
-        return _none_fits(newest, identity, failures)
+        return _none_fits(newest, identity, failures), False
     entry = own[0]
     if entry.profile is None:
         problem = f"{entry.name}: {entry.problem}"
-        return InForce(None, ClusterReason.PROFILE_UNREADABLE, problem, Trigger.PROFILE_UNREADABLE)
+        return (None, ClusterReason.PROFILE_UNREADABLE, problem, Trigger.PROFILE_UNREADABLE), False
     age_s = (now - entry.created).total_seconds()
     limit_s = service.spec.calibration.profile_max_age_seconds
     if age_s > limit_s:
         old = f"{entry.name} is {age_s / 86400:.1f} days old (allowed: {figure(limit_s / 86400)})"
-        return InForce(None, ClusterReason.PROFILE_EXPIRED, old, Trigger.PROFILE_EXPIRED)
+        return (None, ClusterReason.PROFILE_EXPIRED, old, Trigger.PROFILE_EXPIRED), False
     # An arm with another drafter was not measured, whatever the old one was measured to do under its name.
     measured = entry.arms - service.spec.candidates.replaced(entry.drafters)
     missing = sorted({arm.name for arm in service.spec.candidates.arms()} - measured)
     if missing:
         lacks = f"{entry.name} is in force without {', '.join(missing)}, not yet measured"
-        return InForce(entry, ClusterReason.CANDIDATES_CHANGED, lacks, Trigger.CANDIDATES_CHANGED)
+        return (entry, ClusterReason.CANDIDATES_CHANGED, lacks, Trigger.CANDIDATES_CHANGED), False
     trigger, dispelled = doubt(entry) if doubt is not None else (None, False)
-    message = (
-        f"{_summary(entry)}{_later(service, entry)}{f'; to be measured again ({trigger})' if trigger else ''}"
-    )
-    return InForce(entry, ClusterReason.PROFILE_IN_FORCE, message, trigger, dispelled)
+    again = f"; to be measured again ({trigger})" if trigger else ""
+    message = f"{_summary(entry)}{_later(service, entry)}{again}"
+    return (entry, ClusterReason.PROFILE_IN_FORCE, message, trigger), dispelled
 
 
 def _none_fits(newest: Sequence[ProfileEntry], identity: Identity | None, failures: int) -> InForce:
     """The word for a target that none of the profiles (newest first) was measured on."""
     if not newest:
         message = "no calibration has succeeded yet" if failures else "the arms were never measured"
-        return InForce(None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
+        return (None, ClusterReason.NO_PROFILE, message, Trigger.INITIAL)
     if identity is None:
-        return InForce(None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
+        return (None, ClusterReason.NO_POD_SERVES, "no serving pod tells which profile counts", None)
     if identity.gpu_product is None:
         message = "the nodes of the pods carry no GPU product label, so no profile counts for them: label the nodes (GPU Feature Discovery)"
-        return InForce(None, ClusterReason.GPU_CLASS_UNKNOWN, message, None)
+        return (None, ClusterReason.GPU_CLASS_UNKNOWN, message, None)
     message = (
         f"{newest[0].name} was measured on {newest[0].fingerprint}, the target is {identity.fingerprint} "
         "(image, model, arguments, GPU class or parallelism differ)"
     )
-    return InForce(None, ClusterReason.FINGERPRINT_CHANGED, message, Trigger.FINGERPRINT_CHANGED)
+    return (None, ClusterReason.FINGERPRINT_CHANGED, message, Trigger.FINGERPRINT_CHANGED)
 
 
 def _later(service: SpeculativeService, entry: ProfileEntry) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
-from typing import NamedTuple
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.methods import ADAPTIVE_KEY
 from breakeven.phrases import counted, spoken
+from breakeven.reasons import Reason
 from breakeven.serving.vllm_versions import arm_hindrances, unknown_words, version_of
 from breakeven.tiers import Schedule
 from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, Fit
@@ -49,13 +49,7 @@ from breakeven_operator.resources.calibrationrun import (
 from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.workloads.served_engine import ServedEngine
-
-
-class ArmLeftOut(NamedTuple):
-    """Word and sentence why an arm is not measured, or not any further."""
-
-    reason: ClusterReason
-    message: str
+from breakeven_operator.workloads.target import Refusal
 
 
 @dataclass
@@ -94,19 +88,19 @@ class Trials:
                 break
         return self._end()
 
-    def _left_out(self, index: int, planned: PlannedArm) -> ArmLeftOut | None:
+    def _left_out(self, index: int, planned: PlannedArm) -> Refusal | None:
         """Why an arm is not measured, or not any further; None if it is."""
         arm = self.arms[index]
         if not is_asked_for(planned, self.spec.candidates):
             message = "the service no longer names it: what was measured of it is left out"
-            return ArmLeftOut(ClusterReason.CANDIDATES_CHANGED, message)
+            return Refusal(ClusterReason.CANDIDATES_CHANGED, message)
         if planned.second_start and arm.job is None and (why := self._no_second_start(planned)):
             return why
         target = self.transition.view.target
         if target is None or arm.started_time is not None:
             return None
         refused = refusal_of(planned, engine_of(target.engine), self.spec.candidates)
-        return None if refused is None else ArmLeftOut(ClusterReason.ENGINE_CONFIG_REFUSED, refused)
+        return None if refused is None else Refusal(ClusterReason.ENGINE_CONFIG_REFUSED, refused)
 
     def _make_schedule(self, index: int) -> tuple[Action, ...] | None:
         """Choose the schedule that an arm measures, from a fit; None if the arm is over.
@@ -122,11 +116,11 @@ class Trials:
             self._stop(index)
             return None
         if deaf := schedule_making.ignores_schedules(engine):
-            self._skip(index, ArmLeftOut(ClusterReason.SCHEDULE_IGNORED, deaf))
+            self._skip(index, Refusal(ClusterReason.SCHEDULE_IGNORED, deaf))
             return None
         if len(measured) < 2:
             message = "a schedule is made from no speculation and one draft length at least; measured: "
-            self._skip(index, ArmLeftOut(ClusterReason.FIT_REJECTED, message + ", ".join(measured)))
+            self._skip(index, Refusal(ClusterReason.FIT_REJECTED, message + ", ".join(measured)))
             return None
         if fitted is None or fitted.fit.settles != planned.arm:
             return (
@@ -141,14 +135,14 @@ class Trials:
             schedule_making.zero_draft_tax(self.transition.view.in_force, family),
             schedule_making.running_schedule(target.value, planned),
         )
-        if found.schedule is None:
-            self._skip(index, ArmLeftOut(found.reason or ClusterReason.FIT_REJECTED, found.message))
+        if isinstance(found, Refusal):
+            self._skip(index, found)
             return None
-        changes = {"schedule": str(found.schedule), "message": found.message[:1024]}
-        self.arms[index] = self.arms[index].replace(**changes)
-        event = f"{planned.arm}: {found.message}"[:1024]
+        chosen, said = found
+        self._note(index, schedule=str(chosen), message=said[:1024])
+        event = f"{planned.arm}: {said}"[:1024]
         return (
-            *self._write(f"schedule {found.message}", planned),
+            *self._write(f"schedule {said}", planned),
             *self._delete_jobs(keep=None),
             EmitEvent(self.transition.ref, str(ClusterReason.CALIBRATION_RUNNING), event),
         )
@@ -318,17 +312,17 @@ class Trials:
         """Whether an arm has a usable point."""
         return usable_points(self.transition.run.status.points_of(arm)) > 0
 
-    def _no_second_start(self, planned: PlannedArm) -> ArmLeftOut | None:
+    def _no_second_start(self, planned: PlannedArm) -> Refusal | None:
         """Why an arm is not started a second time; None if it is."""
         judge, first = self.plan.judge, self._status_of(planned.first)
         if len(self._fittable) < 2:
             word = ClusterReason.ANSWERS_NOT_JUDGED if planned.arm == judge else ClusterReason.ARM_SKIPPED
-            return ArmLeftOut(word, "there are no two arms to compare")
+            return Refusal(word, "there are no two arms to compare")
         if first.phase is not ArmPhase.DONE:
-            return ArmLeftOut(ClusterReason.ARM_SKIPPED, "its first start was not measured")
+            return Refusal(ClusterReason.ARM_SKIPPED, "its first start was not measured")
         # Without a word about its answers an arm may be barred, so their judge has whatever is left.
         short = "" if planned.arm == judge else self._short_of({planned.arm, judge})
-        return ArmLeftOut(ClusterReason.ARM_SKIPPED, f"second starts {short}") if short else None
+        return Refusal(ClusterReason.ARM_SKIPPED, f"second starts {short}") if short else None
 
     def _leave_turns(self, index: int) -> str:
         """Give the second starts of speculative arms up if the budget does not hold them, before a first start; how the run says so.
@@ -343,7 +337,7 @@ class Trials:
             return ""
         message = f"one after the other from here: arms in turns {short}"
         for at in again:
-            self._skip(at, ArmLeftOut(ClusterReason.ARM_SKIPPED, message))
+            self._skip(at, Refusal(ClusterReason.ARM_SKIPPED, message))
         return message
 
     def _short_of(self, trials: Container[str | None] | None) -> str:
@@ -357,9 +351,11 @@ class Trials:
     def _status_of(self, name: str) -> ArmStatus:
         return next(arm for arm in self.arms if arm.arm == name)
 
-    def _skip(self, index: int, why: ArmLeftOut) -> None:
+    def _skip(self, index: int, why: Refusal) -> None:
         """Measure nothing, or nothing more, of an arm; the other arms stand."""
-        self.arms[index] = over(self.arms[index], ArmPhase.SKIPPED, *why, self.transition.now)
+        self.arms[index] = over(
+            self.arms[index], ArmPhase.SKIPPED, why.reason, why.message, self.transition.now
+        )
 
     def _stop(self, index: int) -> None:
         """The budget is used up: keep the measured points and measure nothing more; every arm is over then."""
@@ -437,15 +433,16 @@ class Trials:
 _MAX_ATTEMPTS = 3
 # An engine that dies while it is measured is tried once more: its points so far are kept.
 _MAX_CRASHES = 1
-_WORDS = {reason.value: reason for reason in ClusterReason}
 
 
 def word_of(arm: ArmStatus, otherwise: ClusterReason) -> ClusterReason:
     """The reason word of an arm; another one if it has none, or one of another version."""
-    return _WORDS.get(arm.reason or "", otherwise)
+    return ClusterReason.named(arm.reason) or otherwise
 
 
-def over(arm: ArmStatus, phase: ArmPhase, reason: ClusterReason, message: str, ended: datetime) -> ArmStatus:
+def over(
+    arm: ArmStatus, phase: ArmPhase, reason: Reason | ClusterReason, message: str, ended: datetime
+) -> ArmStatus:
     """The status of an arm of which nothing more is measured."""
     return arm.replace(phase=phase, reason=str(reason), message=message[:1024], finished_time=ended)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from pydantic import ValidationError
 
-from breakeven.arm import NO_SPECULATION
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.phrases import counted, percent, spoken
@@ -62,18 +62,15 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         profile = Profile.from_json(outcome.profile_json, f"fit of {run.metadata.name}")
     except BreakevenError as error:
         return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, str(error))
-    answers = {one.arm: one for one in run.status.answers}
-    profile = with_words(profile, answers)
-    drafters = {arm.arm: arm.drafter for arm in plan.arms}
-    findings = [
-        ArmFinding(profile, fit, answers.get(fit.arm.name), drafters.get(fit.arm.name))
-        for fit in profile.arms
-    ]
-    measured = [one for one in findings if one.fit.points]
-    if len(measured) < 2 or all(one.fit.k for one in measured):
-        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, complaints(findings))
+    if words := {one.arm: one.word for one in run.status.answers}:
+        # The word about each arm's answers goes where the profile goes.
+        fits = (replace(fit, answers=words.get(fit.arm.name)) for fit in profile.arms)
+        profile = replace(profile, arms=tuple(fits))
+    measured = [fit for fit in profile.arms if fit.points]
+    if len(measured) < 2 or all(fit.k for fit in measured):
+        return transition.finish(RunPhase.FAILED, ClusterReason.FIT_REJECTED, complaints(profile.arms))
     try:
-        return _succeeded(transition, plan, profile, findings, outcome.profile_json)
+        return _succeeded(transition, plan, profile, measured, outcome.profile_json)
     except ValidationError as error:
         field, said = error.errors()[0]["loc"], error.errors()[0]["msg"]
         message = f"the profile cannot be stored: {'.'.join(map(str, field))}: {said}"
@@ -96,22 +93,20 @@ def _succeeded(
     transition: Transition,
     plan: CalibrationPlan,
     profile: Profile,
-    findings: Sequence[ArmFinding],
+    good: Sequence[ArmFit],
     fitted_json: str,
 ) -> tuple[Action, ...]:
-    run, best = transition.run, best_break_even(findings)
-    good = [finding for finding in findings if finding.fit.points]
-    missing = _missing(run, plan, good)
-    points, worst = (
-        sum(finding.fit.points for finding in good),
-        max((finding.fit.max_relative_error or 0.0 for finding in good), default=0.0),
-    )
+    run, compared = transition.run, {fit.arm: _comparison(profile, fit) for fit in good}
+    best, missing = best_break_even(compared), _missing(run, plan, good)
+    points = sum(fit.points for fit in good)
+    worst = max((fit.max_relative_error or 0.0 for fit in good), default=0.0)
     message = f"{counted(len(good), 'arm')}, {counted(points, 'point')}, worst residual {percent(worst)}"
     if missing:
         message += f"; without {', '.join(f'{arm.arm} ({arm.reason})' for arm in missing)}"
     if HIDDEN_PROMPTS in profile.warnings:
         message += f"; {HIDDEN_PROMPTS}"
-    readable = (*(finding.readable() for finding in good), *missing)
+    drafters = {arm.arm: arm.drafter for arm in plan.arms}
+    readable = (*(_readable(fit, compared[fit.arm], drafters.get(fit.arm.name)) for fit in good), *missing)
     text = profile.to_json() if run.status.answers else fitted_json
     return (
         *_answer_events(transition, run.status.answers),
@@ -157,11 +152,9 @@ def _start_events(transition: Transition, profile: Profile) -> tuple[Action, ...
     )
 
 
-def _missing(
-    run: CalibrationRun, plan: CalibrationPlan, findings: Iterable[ArmFinding]
-) -> tuple[ProfileArm, ...]:
+def _missing(run: CalibrationRun, plan: CalibrationPlan, good: Iterable[ArmFit]) -> tuple[ProfileArm, ...]:
     """Arms without a point to fit; if the profile lacked them they would be tried again and again."""
-    fitted = {finding.fit.arm.name for finding in findings}
+    fitted = {fit.arm.name for fit in good}
     statuses = {arm.arm: arm for arm in run.status.arm_statuses}
 
     def broken(name: str) -> bool:
@@ -208,83 +201,58 @@ def _profile_object(
     return new_object(PROFILES, run.metadata.name, run.metadata.namespace, labels, spec=spec.to_json_object())
 
 
-@dataclass(frozen=True, slots=True)
-class ArmFinding:
-    """One arm of the profile and how it compares with no speculation."""
-
-    profile: Profile
-    fit: ArmFit
-    answers: ArmAnswers | None = None
-    drafter: str | None = None
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """Against no speculation; None for that arm itself, and where either has no law."""
-        if self.fit.k == 0 or self.fit.c1_s is None:
-            return None
-        try:
-            return self.profile.compare(self.fit.arm, NO_SPECULATION, rps=0.0)
-        except BreakevenError:
-            return None
-
-    def break_even(self, *, named: bool) -> str | None:
-        """`8.7 [8.1,9.4] rps`, or the verdict if there is no such load; `named`: with the arm."""
-        comparison = self.comparison
-        return (
-            None
-            if comparison is None
-            else break_even(comparison, bounded=True, of=self.fit.arm if named else None)
-        )
-
-    def readable(self) -> ProfileArm:
-        """The arm as the SpeculationProfile shows it."""
-        fit, comparison = self.fit, self.comparison
-        return ProfileArm(
-            arm=fit.arm.name,
-            schedule=fit.schedule,
-            drafter=self.drafter,
-            c1_seconds=fit.c1_s,
-            c2_seconds=fit.c2_s,
-            saturation_rps=fit.saturation_rps,
-            points=fit.points,
-            answers=self.answers.word if self.answers is not None else None,
-            **(_compared(comparison) if comparison is not None else {}),
-        )
+def _comparison(profile: Profile, fit: ArmFit) -> Comparison | None:
+    """Of an arm against no speculation; None for that arm itself, and if either has no law."""
+    if fit.k == 0 or fit.c1_s is None:
+        return None
+    try:
+        return profile.compare(fit.arm, NO_SPECULATION, rps=0.0)
+    except BreakevenError:
+        return None
 
 
-def with_words(profile: Profile, answers: Mapping[str, ArmAnswers]) -> Profile:
-    """The profile with the word about each arm's answers, which goes where the profile goes."""
-    if not answers:
-        return profile
-    words = {arm: one.word for arm, one in answers.items()}
-    return replace(profile, arms=tuple(replace(fit, answers=words.get(fit.arm.name)) for fit in profile.arms))
+def _readable(fit: ArmFit, comparison: Comparison | None, drafter: str | None) -> ProfileArm:
+    """The arm as the SpeculationProfile shows it."""
+    compared: dict[str, object] = {}
+    if comparison is not None:
+        edge = Estimate.of(comparison.break_even_rps, comparison.break_even_ci_rps)
+        verdict = PaysWhereStatus(str(comparison.verdict).capitalize())
+        compared = {"verdict": verdict, **bounded("break_even_rps", edge)}
+    return ProfileArm(
+        arm=fit.arm.name,
+        schedule=fit.schedule,
+        drafter=drafter,
+        c1_seconds=fit.c1_s,
+        c2_seconds=fit.c2_s,
+        saturation_rps=fit.saturation_rps,
+        points=fit.points,
+        answers=fit.answers,
+        **compared,
+    )
 
 
-def best_break_even(findings: Iterable[ArmFinding]) -> str | None:
-    """The break-even of the speculative arm that pays up to the highest load; it names the arm of several."""
-    candidates = [finding for finding in findings if finding.fit.points and finding.fit.k > 0]
+def best_break_even(compared: Mapping[Arm, Comparison | None]) -> str | None:
+    """`8.7 [8.1,9.4] rps` of the speculative arm that pays up to the highest load, or its verdict; of several it names the arm."""
+    found = {arm: one for arm, one in compared.items() if arm.k}
 
-    def reach(finding: ArmFinding) -> tuple[bool, float]:
-        comparison = finding.comparison
-        always = comparison is not None and str(comparison.verdict) == "always"
-        return always, (comparison.break_even_rps or 0.0) if comparison is not None else -1.0
+    def reach(arm: Arm) -> tuple[bool, float]:
+        one = found[arm]
+        if one is None:
+            return False, -1.0
+        return str(one.verdict) == "always", one.break_even_rps or 0.0
 
-    return max(candidates, key=reach).break_even(named=len(candidates) > 1) if candidates else None
+    best = max(found, key=reach, default=None)
+    if best is None or found[best] is None:
+        return None
+    return break_even(found[best], bounded=True, of=best if len(found) > 1 else None)
 
 
-def complaints(findings: Sequence[ArmFinding]) -> str:
+def complaints(fits: Sequence[ArmFit]) -> str:
     """Whose points are missing, and why all points of an arm without a usable one were left out."""
-    lacking = "no speculation" if all(one.fit.k for one in findings if one.fit.points) else "speculation"
+    lacking = "no speculation" if all(fit.k for fit in fits if fit.points) else "speculation"
     said = "".join(
-        f"; {spoken(one.fit.arm)}: {', '.join(dict.fromkeys(row.reason for row in one.fit.excluded))}"
-        for one in findings
-        if not one.fit.points
+        f"; {spoken(fit.arm)}: {', '.join(dict.fromkeys(row.reason for row in fit.excluded))}"
+        for fit in fits
+        if not fit.points
     )
     return f"no usable point of {lacking}{said}"
-
-
-def _compared(comparison: Comparison) -> dict[str, object]:
-    return {
-        "verdict": PaysWhereStatus(str(comparison.verdict).capitalize()),
-        **bounded("break_even_rps", Estimate.of(comparison.break_even_rps, comparison.break_even_ci_rps)),
-    }

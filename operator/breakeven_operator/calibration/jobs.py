@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -233,7 +233,7 @@ def _driver(
         {"name": "BREAKEVEN_TRIAL", "value": trial.text},
         {"name": "BREAKEVEN_URL", "value": f"{address.scheme}://$(POD_IP):{address.port}"},
     ]
-    driver: dict[str, Any] = {"name": DRIVER, "image": settings.trial_image}
+    others: dict[str, Any] = {}
     prompts = sending.workload_spec(trial.plan.workload).prompts
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]
     if trial.judged:
@@ -245,7 +245,7 @@ def _driver(
         env.append({**address.key_variable, "name": "BREAKEVEN_API_KEY"})
     elif engine.container.get("envFrom") and engine.flag("--api-key") is None:
         # The key may be among them (VLLM_API_KEY); by reference, like the engine's own. PYTHONPATH may be, too.
-        driver["envFrom"] = [
+        others["envFrom"] = [
             {**source, "prefix": f"{ENGINE_VARIABLES}{source.get('prefix', '')}"}
             for source in engine.container["envFrom"]
         ]
@@ -253,21 +253,31 @@ def _driver(
         mount, path = _certificate(engine.container, address.certificate)
         env.append({"name": "BREAKEVEN_CA_FILE", "value": path})
         mounts += mount
-    if settings.trial_image_pull_policy:
-        driver["imagePullPolicy"] = settings.trial_image_pull_policy
+    return {**_container(settings, "trial", env, mounts, _DRIVER_RESOURCES, as_root=as_root), **others}
+
+
+def _container(
+    settings: Settings,
+    command: str,
+    env: Sequence[Manifest],
+    mounts: Sequence[Manifest],
+    resources: Manifest,
+    *,
+    as_root: bool = False,
+) -> dict[str, Any]:
+    """A container of Breakeven's image that runs one of its commands."""
     return {
-        **driver,
+        "name": DRIVER,
+        "image": settings.trial_image,
+        **({"imagePullPolicy": settings.trial_image_pull_policy} if settings.trial_image_pull_policy else {}),
         "command": ["breakeven-operator"],
-        "args": ["trial"],
+        "args": [command],
         "env": env,
-        "resources": _DRIVER_RESOURCES,
+        "resources": resources,
         "volumeMounts": mounts,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            **SECURITY_CONTEXT,
-            # A pod that runs as root by the target's own wish would be refused with runAsNonRoot.
-            **({} if as_root else {"runAsNonRoot": True}),
-        },
+        # A pod that runs as root by the target's own wish would be refused with runAsNonRoot.
+        "securityContext": {**SECURITY_CONTEXT, **({} if as_root else {"runAsNonRoot": True})},
     }
 
 
@@ -371,27 +381,16 @@ def schedule_job(service: Manifest, settings: Settings) -> dict[str, Any] | None
 def _asking_pod(service: Manifest, settings: Settings) -> dict[str, Any]:
     """The pod that asks for a calibration of the service: one container of Breakeven's image, without a GPU."""
     meta = service["metadata"]
-    container: dict[str, Any] = {
-        "name": DRIVER,
-        "image": settings.trial_image,
-        "command": ["breakeven-operator"],
-        "args": ["request-run"],
-        "env": [
-            {"name": "BREAKEVEN_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-            {"name": "BREAKEVEN_SERVICE", "value": meta["name"]},
-            {"name": "BREAKEVEN_SERVICE_UID", "value": meta["uid"]},
-        ],
-        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {**SECURITY_CONTEXT, "runAsNonRoot": True},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [TOKEN_MOUNT],
-    }
-    if settings.trial_image_pull_policy:
-        container["imagePullPolicy"] = settings.trial_image_pull_policy
+    env = [
+        {"name": "BREAKEVEN_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+        {"name": "BREAKEVEN_SERVICE", "value": meta["name"]},
+        {"name": "BREAKEVEN_SERVICE_UID", "value": meta["uid"]},
+    ]
+    resources = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
     return {
         "restartPolicy": "Never",
         "serviceAccountName": made_name(meta["name"]),
         "automountServiceAccountToken": False,
-        "containers": [container],
+        "containers": [_container(settings, "request-run", env, [TOKEN_MOUNT], resources)],
         "volumes": [token_volume()],
     }

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -30,6 +29,7 @@ from breakeven_operator.calibration.sending import named_files, text_of
 from breakeven_operator.calibration.transition import (
     RunView,
     Transition,
+    conditions_of,
     human_time,
     job_ref,
     measured_of,
@@ -48,7 +48,6 @@ from breakeven_operator.resources.calibrationrun import (
     StoredPoint,
     read_run,
 )
-from breakeven_operator.resources.meta import Aspect, merge
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
 # Whether all arms but the last start twice.
@@ -122,14 +121,8 @@ def _unreadable(view: RunView, problem: InputError, now: datetime) -> tuple[Acti
     """
     meta, found = view.run["metadata"], view.run.get("status") or {}
     reason, message = str(ClusterReason.CALIBRATION_FAILED), f"it cannot be read: {problem}"[:1024]
-    aspects = (Aspect("Complete", True, reason, message), Aspect("Succeeded", False, reason, message))
-    over = CalibrationRunStatus(
-        phase=RunPhase.FAILED,
-        reason=reason,
-        message=message,
-        finished_time=now,
-        conditions=merge((), aspects, now),
-    )
+    over = CalibrationRunStatus(phase=RunPhase.FAILED, reason=reason, message=message, finished_time=now)
+    over = over.replace(conditions=conditions_of(over, (), now))
     # The rest stays as it is: without it a part that a person owns would break the schema, and the write with it.
     kept = {key: part for key, part in found.items() if key not in {"points", "answers"}}
     ref = Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
@@ -226,12 +219,15 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
             f" and {human_time(plan.budget.max_duration_seconds)}"
         )
     else:
-        plan = plan.replace(**imported.lengths())
-        statuses, message = imported.arms, f"arms {names}; {counted(len(imported.points), 'point')} imported"
+        plan = plan.replace(**_lengths(imported))
+        statuses = tuple(
+            _arm_status(arm.arm, [point for point in imported if point.arm == arm.arm]) for arm in plan.arms
+        )
+        message = f"arms {names}; {counted(len(imported), 'point')} imported"
     # Imported points stand in the status before the plan that rests on them, so that the files are never read again.
-    points = None if imported is None else [point.to_json_object() for point in imported.points]
+    points = {"points": [point.to_json_object() for point in imported or ()]}
     return (
-        *(() if points is None else (WriteStatus(transition.ref, {"points": points}, manager=MANAGER),)),
+        *(() if imported is None else (WriteStatus(transition.ref, points, manager=MANAGER),)),
         *transition.write(
             {
                 "phase": RunPhase.STARTING,
@@ -269,23 +265,16 @@ _MOST_POINTS = 1000
 _MOST_YAML = 1 << 20
 
 
-class Imported(NamedTuple):
-    """The points of all arms, as the run's status holds them, and the result of each arm."""
-
-    points: tuple[StoredPoint, ...]
-    arms: tuple[ArmStatus, ...]
-
-    def lengths(self) -> dict[str, int]:
-        """Mean lengths as a plan has them, of the points that have them."""
-        columns = ("prompt_tokens", "output_tokens")
-        known = {
-            name: [value for point in self.points if (value := getattr(point, name)) is not None]
-            for name in columns
-        }
-        return {name: max(1, round(sum(values) / len(values))) for name, values in known.items() if values}
+def _lengths(points: Iterable[StoredPoint]) -> dict[str, int]:
+    """Mean lengths as a plan has them, of the points that have them."""
+    known = {
+        name: [value for point in points if (value := getattr(point, name)) is not None]
+        for name in ("prompt_tokens", "output_tokens")
+    }
+    return {name: max(1, round(sum(values) / len(values))) for name, values in known.items() if values}
 
 
-def read_imports(view: RunView, plan: CalibrationPlan, imports: Iterable[ImportedArm]) -> Imported:
+def read_imports(view: RunView, plan: CalibrationPlan, imports: Iterable[ImportedArm]) -> list[StoredPoint]:
     """Read every file that a run imports: measurements of other load generators, fitted and judged like any other.
 
     Raises:
@@ -308,10 +297,7 @@ def read_imports(view: RunView, plan: CalibrationPlan, imports: Iterable[Importe
                 field = ".".join(str(part) for part in error.errors()[0]["loc"])
                 raise _refused(f"{one.arm}: {field} does not fit a CalibrationRun") from None
             index += len(points)
-    arms = tuple(
-        _arm_status(arm.arm, [point for point in found if point.arm == arm.arm]) for arm in plan.arms
-    )
-    return Imported(tuple(found), arms)
+    return found
 
 
 def _yaml_size(view: RunView, one: ImportedArm, key: str) -> int:

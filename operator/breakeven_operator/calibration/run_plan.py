@@ -65,16 +65,13 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
         )
     calibration = service.spec.calibration
     # An import sends nothing; its files say how long its requests were.
-    workload = planned_workload(view, service) if not run.spec.import_from else NOTHING_SENT
     answers_s = calibration.answers.seconds if not run.spec.import_from else None
     plan = CalibrationPlan(
         arms=tuple(_planned(service, arm) for arm in wanted_arms(run.spec, service)),
         loads=calibration.loads,
         load_choice=calibration.load_choice,
         expected_rps=_expected_rps(service),
-        prompt_tokens=workload.prompt_tokens,
-        output_tokens=workload.output_tokens,
-        workload=workload.document,
+        **(planned_workload(view, service) if not run.spec.import_from else NOTHING_SENT),
         point_seconds=calibration.point_seconds,
         warmup_seconds=calibration.warmup_seconds,
         startup_deadline_seconds=calibration.startup_deadline_seconds,

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from breakeven.arm import NO_SPECULATION, SCHEDULE
 from breakeven.errors import BreakevenError, InputError, NotIdentifiedError
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.draft_schedule import goodput, schedule, step_view
+from breakeven.planning.draft_schedule import StepView, goodput, schedule, step_view
 from breakeven.points.point import Point
 from breakeven.profile import Profile
 from breakeven.serving.command_line import arm_json, configuration
@@ -26,6 +25,7 @@ from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources.calibrationrun import PlannedArm
 from breakeven_operator.resources.candidates import scheduled_config, table_of, without_drafts
 from breakeven_operator.workloads.served_engine import ServedEngine
+from breakeven_operator.workloads.target import Refusal
 
 ASSUMED_ZERO_DRAFT_TAX = 0.14
 """Share by which a step with draft length 0 is assumed longer than one without speculation, until a schedule of the method
@@ -39,83 +39,43 @@ _WORTH_ANOTHER_TABLE = 0.02
 _LARGEST_TAX = 0.5
 
 
-class Drafted(NamedTuple):
-    """A schedule to measure, or the word why there is none; either way with a sentence."""
-
-    schedule: Schedule | None
-    reason: ClusterReason | None
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSteps:
-    """Duration of a step and tokens from it.
-
-    Attributes:
-        draft_lengths: ascending, 0 first.
-        step_s: duration (s) at batch sizes 1..N, shape (N, K).
-        tokens_per_step: E, shape (K,).
-        basis: where they come from, in words.
-    """
-
-    draft_lengths: tuple[int, ...]
-    step_s: FloatArray
-    tokens_per_step: FloatArray
-    basis: str
-
-    def goodput_of(self, found: Schedule) -> FloatArray | None:
-        """Tokens per second under a schedule at batch sizes 1..N; None if it drafts a length whose cost is not known."""
-        if not {k for _, k in found.tiers} <= set(self.draft_lengths):
-            return None
-        sizes = np.arange(1, len(self.step_s) + 1)
-        columns = np.array([self.draft_lengths.index(found.at(int(batch))) for batch in sizes])
-        output = goodput(sizes[:, None], self.tokens_per_step, self.step_s)
-        return np.asarray(output[sizes - 1, columns])
-
-
 def drafted(
     outcome: FitOutcome, family: str, batches: int, zero_draft_tax: float, running: Schedule | None
-) -> Drafted:
-    """Make the schedule of a method from a fit of no speculation and the method's draft lengths.
+) -> tuple[Schedule, str] | Refusal:
+    """The schedule of a method with a sentence, or why there is none, from a fit of no speculation and the method's draft lengths.
 
     A step with draft length 0 takes `zero_draft_tax` longer than one without speculation, as a share. `running` is the schedule of
     this method that the target runs.
     """
     if outcome.profile_json is None:
-        return _none(ClusterReason.FIT_REJECTED, outcome.error or "the fit gave no reason")
+        return Refusal(ClusterReason.FIT_REJECTED, outcome.error or "the fit gave no reason")
     try:
         costs = _costs(Profile.from_json(outcome.profile_json, f"fit of {family}"), family, batches)
     except BreakevenError as error:
-        return _none(ClusterReason.FIT_REJECTED, str(error))
+        return Refusal(ClusterReason.FIT_REJECTED, str(error))
     step_s = costs.step_s.copy()
     step_s[:, 0] *= 1.0 + zero_draft_tax
-    taxed = KnownSteps(costs.draft_lengths, step_s, costs.tokens_per_step, costs.basis)
-    found = schedule(step_s, taxed.tokens_per_step, taxed.draft_lengths)
-    if running is not None and not _worth_changing(taxed, running, found):
-        return Drafted(
-            running, None, f"{running}, which runs: no other one is clearly better by {taxed.basis}"
-        )
+    costs = replace(costs, step_s=step_s)
+    found = schedule(step_s, costs.tokens_per_step, costs.draft_lengths)
+    if running is not None and not _worth_changing(costs, running, found):
+        message = f"{running}, which runs: no other one is clearly better by {costs.basis}"
+        return running, message
     if len(found.tiers) == 1:
         k = found.tiers[0][1]
         best = f"draft length {k}" if k else "no speculation"
-        message = f"{best} is best at every batch size up to {batches} by {taxed.basis}"
-        return _none(ClusterReason.ARM_SKIPPED, message)
-    return Drafted(found, None, f"{found}, by {taxed.basis}")
+        message = f"{best} is best at every batch size up to {batches} by {costs.basis}"
+        return Refusal(ClusterReason.ARM_SKIPPED, message)
+    return found, f"{found}, by {costs.basis}"
 
 
-def _none(reason: ClusterReason, message: str) -> Drafted:
-    return Drafted(None, reason, message)
-
-
-def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
+def _costs(profile: Profile, family: str, batches: int) -> StepView:
     """Costs of steps, by which a schedule is chosen: from the profile if it determines them, else from whole requests.
 
     Raises:
         NotIdentifiedError: no law of the method, or none without speculation.
     """
     try:
-        view = step_view(profile, family, batches)
-        return KnownSteps(view.draft_lengths, view.step_s, view.tokens_per_step, "the costs of steps")
+        return replace(step_view(profile, family, batches), basis="the costs of steps")
     except NotIdentifiedError:
         pass
     # All arms answered requests of equal lengths. So the time of a request is proportional to the time of a step, and each
@@ -129,12 +89,23 @@ def _costs(profile: Profile, family: str, batches: int) -> KnownSteps:
         raise NotIdentifiedError(f"{family}: no law of it, or none without speculation")
     others = np.arange(float(batches))
     step_s = np.stack([curve.latencies_among(others) for _, curve in sorted(curves.items())], axis=1)
-    return KnownSteps(tuple(sorted(curves)), step_s, np.ones(len(curves)), "the latency of whole requests")
+    basis, prompts_s = "the latency of whole requests", np.zeros_like(step_s)
+    return StepView(tuple(sorted(curves)), step_s, prompts_s, np.ones(len(curves)), basis, ())
 
 
-def _worth_changing(costs: KnownSteps, running: Schedule, found: Schedule) -> bool:
+def _goodput_of(costs: StepView, found: Schedule) -> FloatArray | None:
+    """Tokens per second under a schedule at batch sizes 1..N; None if it drafts a length whose cost is not known."""
+    if not {k for _, k in found.tiers} <= set(costs.draft_lengths):
+        return None
+    sizes = np.arange(1, len(costs.step_s) + 1)
+    columns = np.array([costs.draft_lengths.index(found.at(int(batch))) for batch in sizes])
+    output = goodput(sizes[:, None], costs.tokens_per_step, costs.step_s)
+    return np.asarray(output[sizes - 1, columns])
+
+
+def _worth_changing(costs: StepView, running: Schedule, found: Schedule) -> bool:
     """Whether another schedule than the running one is better by more than noise, over all batch sizes."""
-    now, then = costs.goodput_of(running), costs.goodput_of(found)
+    now, then = _goodput_of(costs, running), _goodput_of(costs, found)
     if now is None or then is None:
         return True
     return bool(np.mean(then / now) > 1.0 + _WORTH_ANOTHER_TABLE)

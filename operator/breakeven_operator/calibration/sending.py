@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, dataset_of
@@ -33,19 +33,14 @@ VOLUME = "breakeven-prompts"
 MOUNT_PATH = "/var/run/breakeven/prompts"
 
 
-class PlannedWorkload(NamedTuple):
-    """The mean lengths of a run's requests, and everything else as the JSON of a WorkloadSpec; None if there is nothing else."""
-
-    prompt_tokens: int
-    output_tokens: int
-    document: str | None
+NOTHING_SENT: Mapping[str, Any] = {
+    "prompt_tokens": DEFAULT_PROMPT_TOKENS,
+    "output_tokens": DEFAULT_OUTPUT_TOKENS,
+}
 
 
-NOTHING_SENT = PlannedWorkload(DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS, None)
-
-
-def planned_workload(view: RunView, service: SpeculativeService) -> PlannedWorkload:
-    """The workload of the service; missing lengths are the target's live ones, else 512 and 256.
+def planned_workload(view: RunView, service: SpeculativeService) -> Mapping[str, Any]:
+    """The workload of the service as fields of a plan: mean lengths, and all else as JSON; missing lengths are the target's live ones, else 512 and 256.
 
     Made-up prompts share as much of their beginning as the target's prefix cache holds of live ones.
 
@@ -57,7 +52,8 @@ def planned_workload(view: RunView, service: SpeculativeService) -> PlannedWorkl
     _check_prompts(view, workload.prompts)
     beside = workload.replace(prompt_tokens=None, output_tokens=None).to_json_object()
     document = json.dumps(beside, separators=(",", ":")) if any(beside.values()) else None
-    return PlannedWorkload(*_lengths(view, workload), document)
+    prompt_tokens, output_tokens = _lengths(view, workload)
+    return {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "workload": document}
 
 
 def _lengths(view: RunView, workload: WorkloadSpec) -> tuple[int, int]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from pydantic import ValidationError
 
-from breakeven.load_driver.design import Line, line_through, of_the_sweep
-from breakeven.phrases import figure
+from breakeven.load_driver.design import of_the_sweep
 from breakeven.points.point import COLUMNS, LoadMode, Point
 from breakeven.points.table import written
 from breakeven.profile import Profile
@@ -18,7 +17,6 @@ from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.ports import Manifest
-from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.resources.calibrationrun import (
     STORED_COLUMNS,
     ArmPhase,
@@ -165,7 +163,7 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
         arm=None if status.ended else current,
         points=f"{len(status.points)}/{status.planned_points}",
         gpu_seconds=f"{status.gpu_seconds_used or 0:.0f}/{plan.budget.max_gpu_seconds}",
-        break_even=break_even or (None if status.ended else rough_break_even(status, plan)),
+        break_even=break_even,
         left=None if status.ended else human_time(seconds_left(status, plan, now)),
     )
 
@@ -219,31 +217,6 @@ def mean_start_s(arms: Iterable[ArmStatus]) -> float:
     return sum(starts) / len(starts) if starts else 0.0
 
 
-def rough_break_even(status: CalibrationRunStatus, plan: CalibrationPlan) -> str | None:
-    """The break-even of the best arm so far by straight lines through its points, marked as rough; no bounds yet."""
-    lines: Mapping[str, Line] = {
-        arm.arm: line
-        for arm in plan.arms
-        if not arm.second_start
-        and len(points := sweep_of((*status.points_of(arm.arm), *status.points_of(f"{arm.arm}{AGAIN}")))) >= 3
-        and (line := line_through(points)) is not None
-    }
-    dense = lines.get("none")
-    if dense is None:
-        return None
-    # The line without speculation is not below itself.
-    rates = {
-        arm: (dense.c1_s - line.c1_s) / slope
-        for arm, line in lines.items()
-        if line.c1_s < dense.c1_s and (slope := dense.c1_s * line.c2_s - line.c1_s * dense.c2_s) > 0
-    }
-    reachable = [(rate, arm) for arm, rate in rates.items() if rate < dense.saturation_rps]
-    if not reachable:
-        return None
-    rate, arm = max(reachable)
-    return f"~{figure(rate, 2)} rps" + (f" ({arm})" if len(lines) > 2 else "")
-
-
 def human_time(seconds: float) -> str:
     """`40s`, `3m`, `1h20m`: as kubectl prints ages."""
     if seconds < 90:
@@ -288,7 +261,7 @@ class Transition:
         status = before.replace(observed_generation=self.run.metadata.generation, **changes)
         status = status.replace(
             display=run_display(status, self.now, break_even),
-            conditions=self._conditions(status),
+            conditions=conditions_of(status, before.conditions, self.now),
         )
         document = status.to_json_object()
         known = before.to_json_object()
@@ -316,14 +289,13 @@ class Transition:
             event,
         )
 
-    def _conditions(self, status: CalibrationRunStatus) -> tuple[Condition, ...]:
-        """Complete and Succeeded, on which `kubectl wait` can wait; unknown while the run goes on."""
-        phase = status.phase or RunPhase.PENDING
-        reason = status.reason or str(ClusterReason.CALIBRATION_RUNNING)
-        message = status.message or ""
-        succeeded = phase is RunPhase.SUCCEEDED if phase.final else None
-        aspects = (
-            Aspect("Complete", phase.final, reason, message),
-            Aspect("Succeeded", succeeded, reason, message),
-        )
-        return merge(self.run.status.conditions, aspects, self.now)
+
+def conditions_of(
+    status: CalibrationRunStatus, before: Sequence[Condition], now: datetime
+) -> tuple[Condition, ...]:
+    """Complete and Succeeded, on which `kubectl wait` can wait; unknown while the run goes on."""
+    phase = status.phase or RunPhase.PENDING
+    said = status.reason or str(ClusterReason.CALIBRATION_RUNNING), status.message or ""
+    succeeded = phase is RunPhase.SUCCEEDED if phase.final else None
+    aspects = (Aspect("Complete", phase.final, *said), Aspect("Succeeded", succeeded, *said))
+    return merge(before, aspects, now)

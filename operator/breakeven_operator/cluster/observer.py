@@ -55,7 +55,7 @@ from breakeven_operator.workloads.object_facts import (
     warning_of,
 )
 from breakeven_operator.workloads.other_kinds import OwnedPods, manifest_of, owned_pods
-from breakeven_operator.workloads.target import Claim
+from breakeven_operator.workloads.target import claim_of
 from breakeven_operator.workloads.workload_kind import maker_of
 
 _LOG = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class Observer:
                 for namespace, found in in_namespaces.items()
             },
             claims={
-                target: [Claim.of(one) for one in theirs]
+                target: [claim_of(one) for one in theirs]
                 for target, theirs in grouped(services, target_of).items()
             },
             objects={PODS: in_namespaces, JOBS: _by_namespace(jobs), **around},
@@ -345,20 +345,17 @@ def _owners_of_pods(
 def _lacking_pods(targets: Mapping[Ref, Manifest], makers: Iterable[Manifest]) -> Iterator[Manifest]:
     """The makers of pods of targets with fewer than they want, if only events say why."""
     for ref, target in targets.items():
-        kind = kind_at(ref.resource)
-        counts = kind.counts(target)
+        kind, made = kind_at(ref.resource).of(target)
+        counts = kind.counts(made)
         if kind.refusals_in_events and counts.total < counts.desired:
-            owners = kind.owners(target, makers)
-            yield from (one for one in (maker_of(target), *makers) if one["metadata"]["uid"] in owners)
+            owners = kind.owners(made, makers)
+            yield from (one for one in (made, *makers) if one["metadata"]["uid"] in owners)
 
 
 def _mounting(targets: Mapping[Ref, Manifest]) -> set[str]:
     """Namespaces of targets that mount claims: a roll must know who else may."""
-    return {
-        ref.namespace
-        for ref, target in targets.items()
-        if mounted_claims(kind_at(ref.resource).template(target)["spec"])
-    }
+    made = ((ref.namespace, *kind_at(ref.resource).of(target)) for ref, target in targets.items())
+    return {namespace for namespace, kind, one in made if mounted_claims(kind.template(one)["spec"])}
 
 
 def joined_targets(

@@ -38,8 +38,8 @@ from breakeven_operator.observing.fleet_query import (
 )
 from breakeven_operator.observing.latency_metrics import latency_query, prompts_query, read_latencies
 from breakeven_operator.observing.live_metrics import read_fleet
-from breakeven_operator.observing.objectives import objectives_of
 from breakeven_operator.observing.past_metrics import read_past
+from breakeven_operator.observing.questions import objectives_of
 from breakeven_operator.observing.roll_metrics import read_roll
 from breakeven_operator.ports import (
     Clock,

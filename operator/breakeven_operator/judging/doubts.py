@@ -290,7 +290,7 @@ def survival(
     Empty for what drafts nothing, or lengths that follow the load.
     """
     live = next((one.survival for one in seen if one.arm == arm), ())
-    fit = _fit(profile, arm)
+    fit = profile.fit_of(arm)
     calibrated = fit.survival_per_draft if fit is not None else ()
     if arm.scheduled:
         return ()
@@ -307,7 +307,7 @@ Drift: TypeAlias = Mapping[ClusterReason, str]
 
 def drift(profile: Profile, arm: Arm, seen: Sequence[LiveAcceptance], load: Load) -> Drift:
     """Figures of the arm in place by which its text differs significantly from the calibrated one."""
-    fit = _fit(profile, arm)
+    fit = profile.fit_of(arm)
     if fit is None:
         return {}
     found = {
@@ -356,10 +356,6 @@ def _of_lengths(profile: Profile, fit: ArmFit, load: Load) -> str:
     return " and ".join(told) or "lengths that were not calibrated"
 
 
-def _fit(profile: Profile, arm: Arm) -> ArmFit | None:
-    return next((fit for fit in profile.arms if fit.arm == arm), None)
-
-
 @dataclass(frozen=True, slots=True)
 class AccountFindings:
     """Findings of the account of the arm in place, by the windows that still count (oldest first).
@@ -398,12 +394,13 @@ def findings_of(
     return AccountFindings(windows, lasting, said)
 
 
-def take_account(case: Case, decision: Decision | None, *, settled: bool) -> MemoryStatus:
+def take_account(case: Case, decision: Decision | None) -> MemoryStatus:
     """The memory with the present window in the account, and with a suspicion if the account gives rise to one.
 
-    `settled` is whether latencies belong to their loads; while a roll is under way, and for a while after it, they do not.
+    While a roll is under way, and for a while after it, latencies do not belong to their loads.
     """
-    memory, rules, arm = case.memory, rules_of(case.spec, case.context.timing), case.measured_arm
+    settled, memory, arm = case.settled, case.memory, case.measured_arm
+    rules = rules_of(case.spec, case.context.timing)
     profile, profile_name = case.profile, case.calibrated.profile_name
     account = of_arm(memory.account, profile_name, arm) if settled else None
     figures = case.live.figures
@@ -443,7 +440,7 @@ def present_drift(
 def doubt_of(
     memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now: datetime
 ) -> tuple[Trigger | None, bool]:
-    """Reason to measure a profile again, by live traffic; and whether the profile was tested, and there is no such reason."""
+    """Reason of live traffic to measure a profile again, and whether it was tested without any."""
     suspicion = suspicion_of(memory, entry.name)
     if suspicion is not None:
         words = {str(trigger): trigger for trigger in Trigger}
@@ -577,27 +574,21 @@ def _drifts(
 ) -> Iterator[Aspect]:
     for name, word in _DRIFTS.items():
         drifted, of_acceptance = findings.drifted(word), name == ACCEPTANCE
-        hidden = blind is not None and not (of_acceptance and blind.reason is ClusterReason.CLIENTS_GIVE_UP)
-        if blind and hidden and profile is not None and not drifted:
-            yield Aspect(name, None, str(blind.reason), blind.message)
-        elif drifted:
-            said = found().get(word)
+        seen_all_the_same = of_acceptance and blind and blind.reason is ClusterReason.CLIENTS_GIVE_UP
+        if drifted:
+            said = found().get(word) or "outside of what was calibrated"
             cause = "; the text is another one, or the drafter was replaced in place" if of_acceptance else ""
+            lasts = f"for {span_s(findings.windows) / 60:.0f} minutes{cause}"
             yield Aspect(
-                name,
-                False,
-                str(word),
-                f"{said or 'outside of what was calibrated'}, for {span_s(findings.windows) / 60:.0f} minutes{cause}; {profile} predicts for it with wider bounds",
+                name, False, str(word), f"{said}, {lasts}; {profile} predicts for it with wider bounds"
             )
+        elif blind is not None and profile is not None and not seen_all_the_same:
+            yield Aspect(name, None, str(blind.reason), blind.message)
         elif drifted is None:
             yield Aspect(name, None, str(ClusterReason.MODEL_UNTESTED), _too_early(findings, profile, rules))
         else:
-            yield Aspect(
-                name,
-                True,
-                str(ClusterReason.MODEL_AGREES),
-                "nothing lies significantly outside of what was calibrated",
-            )
+            said = "nothing lies significantly outside of what was calibrated"
+            yield Aspect(name, True, str(ClusterReason.MODEL_AGREES), said)
 
 
 def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRules) -> str:

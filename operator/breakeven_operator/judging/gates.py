@@ -150,7 +150,7 @@ def refuse_capacity(case: Case, arms: tuple[Arm, ...], evaluations: Evaluations 
     left, no_outage = workload.desired - workload.max_unavailable, why_no_outage(policy.windows, case.now)
     if workload.max_unavailable == 0 or no_outage is None:
         return None
-    without_loss = workload.kind.without_loss
+    without_loss = workload.pods_kind.without_loss
     advice = f"{without_loss}, or wait for less load"
     if left <= 0:
         return Refusal(
@@ -181,8 +181,8 @@ def _saturation_rps(arm: Arm, profile: Profile | None, evaluations: Evaluations 
     live = evaluations.of(arm) if evaluations is not None else None
     if live is not None:
         return live.saturation_rps
-    fits = profile.arms if profile is not None else ()
-    return next((fit.saturation_rps for fit in fits if fit.arm == arm), None)
+    fit = profile.fit_of(arm) if profile is not None else None
+    return fit.saturation_rps if fit is not None else None
 
 
 _DAYS = get_args(Weekday)
@@ -291,6 +291,11 @@ def _capacity(due: DueRoll) -> Refusal | None:
     return refuse_capacity(due.case, arms, decision.evaluations if decision is not None else None)
 
 
+def _of_profile(about: str, refuses: Callable[[DueRoll], Refusal | None]) -> Gate:
+    """A gate of the word on which an arm is entered, wherever it comes from."""
+    return Gate(about, refuses, ORDERED | LEAVING, of_advice=True, of_restarts=False)
+
+
 # An arm that crashes or fails requests is left whatever the profile, the rolls before and the moment say, as a roll is undone.
 GATES: Final = (
     Gate(
@@ -298,33 +303,15 @@ GATES: Final = (
         lambda due: Refusal(ClusterReason.PAUSED, "spec.paused is set") if due.case.spec.paused else None,
         of_restarts=False,
     ),
-    Gate(
+    _of_profile(
         "suspicion of the profile",
         lambda due: refuse_suspect(due.case.memory, due.profile_name, due.verdict.decision, due.wanted),
-        ORDERED | LEAVING,
-        of_advice=True,
-        of_restarts=False,
     ),
-    Gate(
-        "failures of the arm",
-        lambda due: refuse_barred(due.case.memory, due.wanted),
-        ORDERED | LEAVING,
-        of_advice=True,
-        of_restarts=False,
-    ),
-    Gate(
-        "guards of the user",
-        lambda due: None if due.wanted == NO_SPECULATION else due.case.breach,
-        ORDERED | LEAVING,
-        of_advice=True,
-        of_restarts=False,
-    ),
-    Gate(
+    _of_profile("failures of the arm", lambda due: refuse_barred(due.case.memory, due.wanted)),
+    _of_profile("guards of the user", lambda due: None if due.wanted == NO_SPECULATION else due.case.breach),
+    _of_profile(
         "answers of the arm",
         lambda due: refuse_answers(due.case.spec.answer_check, due.case.profile, due.wanted),
-        ORDERED | LEAVING,
-        of_advice=True,
-        of_restarts=False,
     ),
     Gate("the target", lambda due: due.cannot_roll, of_restarts=False),
     Gate(

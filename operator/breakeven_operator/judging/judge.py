@@ -25,10 +25,9 @@ from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.targetstatus import HistoryResult
 from breakeven_operator.resources.updatepolicy import Mode
-from breakeven_operator.rolls.barred_arms import why_leave, wrong_answers
+from breakeven_operator.rolls.barred_arms import why_leave
 from breakeven_operator.step import ProfileEntry, RolloutStep
 from breakeven_operator.workloads.running_arm import RunningArm
-from breakeven_operator.workloads.target import Refusal
 
 
 def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tuple[Verdict, MemoryStatus]:
@@ -43,7 +42,7 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
         leads_to = case.spec.candidates.named(step.leads_to or "") or arm
         return Verdict(HOLD, leads_to, step.reason, step.message), memory
     order = ordered(case, arm)
-    leave = _leave(case, arm, observation)
+    leave = why_leave(case, observation)
     if leave is not None and order is None:
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), memory
     decision, basis, doubt = None, Basis.MEASURED, None
@@ -73,14 +72,6 @@ def _check_acceptance(case: Case, arm: Arm, former: ProfileEntry) -> None:
     image = str(engine.container.get("image") or "") if engine is not None else None
     if (why := acceptance_differs(arm.method, former.image, image)) is not None:
         raise NotIdentifiedError(why)
-
-
-def _leave(case: Case, arm: Arm, observation: ServiceObservation) -> Refusal | None:
-    """Why the arm in place is left at once; None if nothing shows that it should be."""
-    found = why_leave(case.context, case.running, observation.later, observation.profiles, case.breach)
-    if found is not None or arm.k == 0 or case.running.source != "Annotation":
-        return found
-    return wrong_answers(case.spec.answer_check, case.profile, arm)
 
 
 def _said(case: Case, arm: Arm, decision: Decision | None, doubt: str | None) -> Verdict:
@@ -156,7 +147,7 @@ def choose(
         load,
         _remembered(case, arms, running, advised, replicas),
         case.now.timestamp(),
-        case.live.past.rates if case.scaled else case.live.past.rates.on(replicas),
+        case.live.past if case.scaled else case.live.past.on(replicas),
         case.need.fewest if case.need is not None and case.scaled else None,
     )
     return decision, _kept(case, decision.memory, running, advised, replicas)

@@ -19,48 +19,30 @@ from breakeven.planning.capacity import (
     recommended_replicas,
 )
 from breakeven.planning.observed_load import live_conditions
-from breakeven.profile import Conditions, Profile
+from breakeven.profile import Conditions
 from breakeven.serving.counted_window import Window
-from breakeven_operator.case import FleetNeed, Live
+from breakeven_operator.case import Case, FleetNeed, Live
 from breakeven_operator.observing.questions import as_measured, load_of, policy_of, seen_of
-from breakeven_operator.resources import SpeculativeServiceSpec
-from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus
-from breakeven_operator.step import RolloutContext
-from breakeven_operator.workloads.running_arm import RunningArm, pods_by_arm
-from breakeven_operator.workloads.workload import Workload
+from breakeven_operator.workloads.running_arm import pods_by_arm
 
 # A load summed over pods that were watched for less than this share of the window is mostly chance.
 _WATCHED = 0.5
 
 
-def fleet_need(
-    spec: SpeculativeServiceSpec,
-    profile: Profile | None,
-    context: RolloutContext,
-    running: RunningArm,
-    live: Live,
-    batch: int | None,
-) -> FleetNeed:
-    """Capacity of the target's replicas, and the number of replicas that their whole load needs.
-
-    `batch` is the number of requests that a pod runs at once; None if unknown.
-    """
-    figures, workload = _known(live, spec.metrics_source.window_seconds), context.workload
-    known = None
-    if profile is not None:
-        confidence = spec.update_policy.confidence_percent / 100
-        known = as_measured(profile, running.arm, context.memory, context.now, confidence)
-    found = _capacities(spec, known, running.arm, figures, context.memory, batch) if known else {}
+def fleet_need(case: Case) -> FleetNeed:
+    """Capacity of the target's replicas, and the number of replicas that their whole load needs."""
+    figures, running = _known(case.live, case.spec.metrics_source.window_seconds), case.running.arm
+    found = _capacities(case, figures)
     capacities = tuple(one for one in found.values() if one is not None)
     recommended = fewest = None
-    if figures is not None and running.arm is not None:
-        arms = {running.arm, *_of_pods(spec, workload, running)}
+    if figures is not None and running is not None:
+        arms = {running, *_of_pods(case)}
         recommended = recommended_replicas(figures.total_rps, [found.get(arm) for arm in arms if arm])
         if None in arms:
             recommended = None
-        fewest = fewest_replicas(capacities, figures.total_rps, running.arm)
-    return FleetNeed(capacities, figures, recommended, workload.scaled_by, fewest)
+        fewest = fewest_replicas(capacities, figures.total_rps, running)
+    return FleetNeed(capacities, figures, recommended, case.workload.scaled_by, fewest)
 
 
 def _known(live: Live, window_s: float) -> Window | None:
@@ -69,38 +51,37 @@ def _known(live: Live, window_s: float) -> Window | None:
     return figures if figures is not None and figures.window_s >= _WATCHED * window_s else None
 
 
-def _of_pods(spec: SpeculativeServiceSpec, workload: Workload, running: RunningArm) -> Sequence[Arm | None]:
+def _of_pods(case: Case) -> Sequence[Arm | None]:
     """Arms that pods run beside the arm of the template, during a roll; None for an arm that is not known."""
-    if running.source == "Arguments":
+    if case.running.source == "Arguments":
         return ()
-    return [*pods_by_arm((pod for pod in workload.pods if not pod.terminating), spec.candidates)]
+    there = [pod for pod in case.workload.pods if not pod.terminating]
+    return [*pods_by_arm(there, case.spec.candidates)]
 
 
-def _capacities(
-    spec: SpeculativeServiceSpec,
-    profile: Profile,
-    running: Arm | None,
-    figures: Window | None,
-    memory: MemoryStatus,
-    batch: int | None,
-) -> Mapping[Arm, Capacity | None]:
+def _capacities(case: Case, figures: Window | None) -> Mapping[Arm, Capacity | None]:
+    spec, running = case.spec, case.running.arm
+    if case.profile is None:
+        return {}
+    confidence = spec.update_policy.confidence_percent / 100
+    profile = as_measured(case.profile, running, case.memory, case.now, confidence)
     arms = {
         arm.name: arm for arm in (NO_SPECULATION, *spec.candidates.arms(), *([running] if running else []))
     }
-    seen = seen_of(memory, arms)
-    fits = {fit.arm: fit for fit in profile.arms}
-    slo = policy_of(spec).slo
+    seen = seen_of(case.memory, arms)
+    fits, slo = {fit.arm: fit for fit in profile.arms}, policy_of(spec).slo
     found: dict[Arm, Capacity | None] = {}
     for arm in arms.values():
-        if arm not in fits or not fits[arm].measurements:
+        fit = fits.get(arm)
+        if fit is None or not fit.measurements:
             continue
         wanted = Conditions()
         if figures is not None:
             wanted = live_conditions(profile, load_of(figures), seen)(arm)
-        if fits[arm].tokens_per_step is None:
+        if fit.tokens_per_step is None:
             wanted = replace(wanted, tokens_per_step=None)
         try:
-            found[arm] = capacity(profile, arm, slo, wanted, max_num_seqs=batch)
+            found[arm] = capacity(profile, arm, slo, wanted, max_num_seqs=case.engine_limits.running)
         except BreakevenError:
             # The measurements do not cover these lengths.
             found[arm] = None

@@ -23,6 +23,7 @@ from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyReading, 
 from breakeven_operator.cluster.observer import grouped
 from breakeven_operator.cluster.prometheus_questions import (
     FLEET,
+    GUARDS,
     LATENCIES,
     LATER,
     PASTS,
@@ -40,6 +41,7 @@ from breakeven_operator.observing.live_metrics import FIRST_SCRAPES_S
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import ObjectiveFinding
+from breakeven_operator.rolls.barred_arms import exceeded
 from breakeven_operator.workloads.known import target_of
 
 # So small a change counts after a window, twice as much after half of one.
@@ -218,6 +220,7 @@ def _grounds(
     sums = world.answer(SUMS, watch)
     fleet = world.answer(FLEET, watch) if sums is None else sums
     latencies = world.answer(LATENCIES, watch)
+    guards = world.answer(GUARDS, queries.guards_of(service))
     past = world.answer(PASTS, queries.past_of(service))
     first = world.firsts.get(service.metadata.uid)
     names = [pod["metadata"]["name"] for pod in pods]
@@ -245,6 +248,7 @@ def _grounds(
         tuple(name for name, value in total.items() if not math.isfinite(value)),
         _fresh(counted, fleet, source.staleness_seconds, now_s),
         window.saturated,
+        exceeded(service.spec.update_policy.guards, guards or {}) is None,
     )
     figures = (*_figures(window), _finished(world, watch, namespace, pods))
     finite = tuple(figure if math.isfinite(figure) else 0.0 for figure in figures)

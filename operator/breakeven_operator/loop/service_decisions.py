@@ -36,7 +36,7 @@ from breakeven_operator.resources.calibrationrun import read_run
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.settings import Settings
 from breakeven_operator.workloads.known import kind_of, target_of
-from breakeven_operator.workloads.target import Claim, older_claim
+from breakeven_operator.workloads.target import claim_of, older_claim
 from breakeven_operator.workloads.workload import NearbyObjects, Workload, observe
 
 M = TypeVar("M", bound=Model)
@@ -134,17 +134,12 @@ class ServiceDecisions:
         watch = self._queries.watch_of(service)
         return ServiceObservation(
             workload=self._workload(world, service, now),
-            managed_by=older_claim(world.claims.get(target_of(service), ()), Claim.of(service)),
+            managed_by=older_claim(world.claims.get(target_of(service), ()), claim_of(service)),
             fleet=world.answer(FLEET, watch) or FleetReading({}, frozenset(), "not asked"),
             roll=world.answer(ROLLS, watch),
             later=world.answer(LATER, watch),
             arrivals=world.answer(ARRIVALS, watch),
-            guards=(
-                world.answer(GUARDS, self._queries.guards_of(service))
-                if service.spec.update_policy.guards
-                else None
-            )
-            or {},
+            guards=world.answer(GUARDS, self._queries.guards_of(service)) or {},
             first=world.firsts.get(service.metadata.uid),
             past=world.answer(PASTS, self._queries.past_of(service)),
             latencies=world.answer(LATENCIES, watch),

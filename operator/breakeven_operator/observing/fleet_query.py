@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TypeAlias
 
 from breakeven.serving.growths import ENGINES, NEEDED_COUNTERS
 from breakeven.serving.promql import (
@@ -78,12 +78,8 @@ _BLOCKS_PER_WINDOW = 5
 _KEPT_OF_NAME = 40
 
 
-class _Group(NamedTuple):
-    """Statistics of engines that become statistics of their pod, and of a ReplicaSet, in the same way."""
-
-    engines: str
-    of_pod: str
-    of_siblings: str
+# Statistics of engines, and how they become statistics of their pod, and of a ReplicaSet.
+_Group: TypeAlias = tuple[str, str, str]
 
 
 def fleet_query(
@@ -129,8 +125,8 @@ def fleet_query(
         EVALUATED: "vector(time())",
     }
     groups = (
-        chosen.by_pod(one.of_pod, one.engines, STAT, "position")
-        for one in _groups(chosen, window_s, staleness_s)
+        chosen.by_pod(of_pod, engines_, STAT, "position")
+        for engines_, of_pod, _ in _groups(chosen, window_s, staleness_s)
     )
     return "\nor ".join((*groups, joined(parts)))
 
@@ -152,10 +148,11 @@ def sums_query(
     """
     chosen = engines.only(Matcher("namespace", "=~", any_of(namespaces)))
     by = f"namespace,{SIBLINGS},model_name,{STAT}"
-    reporting = _Group(joined({REPORTING: chosen.by_pod("group", chosen.named(RUNNING))}), "group", "sum")
+    reporting = joined({REPORTING: chosen.by_pod("group", chosen.named(RUNNING))}), "group", "sum"
     groups = (
-        f"{one.of_siblings} by({by})({with_siblings(_of_pods(chosen, one))})"
-        for one in (*_groups(chosen, window_s, staleness_s, young=False), reporting)
+        # By pod only if a sum over engines differs from a sum over pods.
+        f"{of_siblings} by({by})({with_siblings(found if of_pod == of_siblings else chosen.by_pod(of_pod, found, STAT))})"
+        for found, of_pod, of_siblings in (*_groups(chosen, window_s, staleness_s, young=False), reporting)
     )
     return "\nor ".join((*groups, joined({EVALUATED: "vector(time())"})))
 
@@ -198,13 +195,6 @@ def with_siblings(expression: str) -> str:
     return expression
 
 
-def _of_pods(chosen: EngineSeries, one: _Group) -> str:
-    """By pod only if a sum over engines differs from a sum over pods."""
-    if one.of_pod == one.of_siblings:
-        return one.engines
-    return chosen.by_pod(one.of_pod, one.engines, STAT)
-
-
 def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: bool = True) -> Iterator[_Group]:
     """Of the engines whose series are chosen; of a young pod's alone what no sum needs."""
     lookback_s = looked_back_s(staleness_s)
@@ -212,7 +202,7 @@ def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: boo
     within = f"[{int(window_s)}s:{max(1, int(window_s) // 60)}s]"
     sampled = f"timestamp({chosen.named(RUNNING)})"
     counters = {stat: chosen.increase(stat, window_s) for stat in (*_INCREASES, *_OF_CACHE, POSITION_STAT)}
-    yield _Group(chosen.counted_once("max", counters), "sum", "sum")
+    yield chosen.counted_once("max", counters), "sum", "sum"
     gauges = {
         "running": chosen.gauge("avg_over_time", RUNNING, window_s),
         "waiting": chosen.gauge("avg_over_time", WAITING, window_s),
@@ -223,17 +213,17 @@ def _groups(chosen: EngineSeries, window_s: int, staleness_s: int, *, young: boo
         "waiting_scatter": chosen.gauge("stddev_over_time", WAITING, window_s),
     }
     # Copies of a gauge are looks at it at other moments.
-    yield _Group(chosen.counted_once("avg", gauges), "sum", "sum")
+    yield chosen.counted_once("avg", gauges), "sum", "sum"
     # A queue that never emptied is demand beyond capacity; its mean alone could be one short burst.
     least = {"waiting_min": chosen.gauge("min_over_time", WAITING, window_s)}
-    yield _Group(chosen.counted_once("min", least), "sum", "min")
+    yield chosen.counted_once("min", least), "sum", "min"
     if young:
         # A pod serves before Prometheus has found it: by its age the first windows of a new pod would show half of its load.
-        yield _Group(joined({FIRST_SEEN: f"min_over_time({sampled}{within}) or {sampled}"}), "min", "min")
+        yield joined({FIRST_SEEN: f"min_over_time({sampled}{within}) or {sampled}"}), "min", "min"
     # Staleness markers hide a series as soon as its target is gone; a subquery still sees its last sample. Times of
     # samples, not their age: an age grows no older in an answer that is given again. Its steps miss a first sample of just now.
     last = {LAST_SEEN: f"max_over_time({sampled}[{lookback_s}s:{step_s}s]) or {sampled}"}
-    yield _Group(joined(last), "max", "min")
+    yield joined(last), "max", "min"
 
 
 def _mixed(chosen: EngineSeries, window_s: int, staleness_s: int) -> str:

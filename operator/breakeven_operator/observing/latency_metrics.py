@@ -86,29 +86,22 @@ def _histogram_query(
 
 def read_latencies(series: Iterable[InstantSample]) -> LatencyReading:
     """Sort the elements of a latency query's result by owner; an edge that is no number is left out."""
-    classic: dict[SeriesOwner, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
-    native: dict[SeriesOwner, dict[str, dict[float, float]]] = defaultdict(dict)
+    parts: dict[tuple[SeriesOwner, str, bool], dict[float, float]] = defaultdict(dict)
     for element in series:
         labels = element.labels
-        figure = labels.get(STAT)
+        figure, text = labels.get(STAT), labels.get("le")
         if figure not in _HISTOGRAMS:
             continue
-        owner = SeriesOwner(
-            labels.get("namespace", ""), labels.get(SIBLINGS, ""), labels.get("model_name", "")
-        )
-        if "le" not in labels:
-            native[owner][figure] = _up_to_edges(element)
-        elif (edge_s := _edge_s(labels["le"])) is not None:
-            classic[owner][figure][edge_s] = element.value
-    return LatencyReading(_together(classic, native))
-
-
-def _together(*parts: Mapping[SeriesOwner, _ByFigure]) -> Mapping[SeriesOwner, _ByFigure]:
-    """The histograms of an owner whose pods have some as classic and some as native ones."""
-    return {
-        owner: _sums([part[owner] for part in parts if owner in part])
-        for owner in dict.fromkeys(owner for part in parts for owner in part)
-    }
+        key = SeriesOwner.of(labels, SIBLINGS), figure, text is None
+        if text is None:
+            parts[key] = _up_to_edges(element)
+        elif (edge_s := _edge_s(text)) is not None:
+            parts[key][edge_s] = element.value
+    # Of an owner some pods may have classic and some native histograms.
+    of_owner: dict[SeriesOwner, list[_ByFigure]] = defaultdict(list)
+    for (owner, figure, _), counts in parts.items():
+        of_owner[owner].append({figure: counts})
+    return LatencyReading({owner: _sums(found) for owner, found in of_owner.items()})
 
 
 def _sums(found: Sequence[_ByFigure]) -> _ByFigure:

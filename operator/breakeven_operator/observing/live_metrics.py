@@ -35,6 +35,7 @@ from breakeven_operator.observing.fleet_query import (
     siblings_of,
 )
 from breakeven_operator.resources.metricssource import MetricsSource
+from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import PodState
 
 # A Ready pod is scraped within a few intervals; younger ones may lack series without anything being wrong.
@@ -55,20 +56,6 @@ class WatchedPods:
     keep_names: bool = False
 
 
-class ReadPod(NamedTuple):
-    """A pod that counts, and what Prometheus says of it."""
-
-    pod: PodState
-    reading: PodReading
-
-
-class Fault(NamedTuple):
-    """Why the figures of one pod may not be used."""
-
-    reason: ClusterReason
-    message: str
-
-
 class UnsoundPod(NamedTuple):
     """A pod that serves and whose figures may not be used.
 
@@ -79,7 +66,7 @@ class UnsoundPod(NamedTuple):
 
     name: str
     rank: int
-    fault: Fault
+    fault: Refusal
     young: Growths | None = None
 
     @property
@@ -103,40 +90,39 @@ class Look:
         """Time over which figures are taken."""
         return float(self.source.window_seconds)
 
-    def counted(self, one: ReadPod) -> Growths:
+    def counted(self, one: PodReading) -> Growths:
         """Growth of a pod's counters, with the part of the window that they grew in.
 
         That part begins with the series: Prometheus finds a pod some time after it began to serve, and one that was installed a
         minute ago has looked for a minute. It does not begin when the pod became Ready, because a probe that misses moves that.
         """
-        stats = one.reading.stats
+        stats = one.stats
         last_s = stats[LAST_SEEN] if self.evaluated_s is None else self.evaluated_s
         span_s = max(min(self.window_s, last_s - stats.get(FIRST_SEEN, last_s)), 0.0)
-        return replace(one.reading.counters, span_s=span_s)
+        return replace(one.counters, span_s=span_s)
 
-    def seen_for_long(self, one: ReadPod) -> bool:
+    def seen_for_long(self, one: PodReading) -> bool:
         """Whether a pod has been watched for half of the window."""
         return self.counted(one).span_s >= 0.5 * self.window_s
 
 
-def soundness(pod: PodState, readings: Sequence[PodReading], look: Look) -> ReadPod | UnsoundPod:
-    """A pod with its reading, or the first thing that is wrong with it."""
-    reading = next((one for one in readings if one.model_name == look.watched.model_name), None)
-    if reading is None:
+def soundness(pod: PodState, readings: Sequence[PodReading], look: Look) -> PodReading | UnsoundPod:
+    """The reading of a pod, or the first thing that is wrong with it."""
+    one = next((one for one in readings if one.model_name == look.watched.model_name), None)
+    if one is None:
         if readings:
             return UnsoundPod(pod.name, 0, _mislabelled(pod, readings, look))
         return _absent(pod, look)
-    one = ReadPod(pod, reading)
     for rank, check in enumerate(_CHECKS, 2):
-        if (found := check(one, look)) is not None:
+        if (found := check(pod, one, look)) is not None:
             young = look.counted(one) if check is _young else None
             return UnsoundPod(pod.name, rank, found, young)
     return one
 
 
-def _mislabelled(pod: PodState, found: Iterable[PodReading], look: Look) -> Fault:
+def _mislabelled(pod: PodState, found: Iterable[PodReading], look: Look) -> Refusal:
     names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
-    return Fault(
+    return Refusal(
         ClusterReason.METRICS_MISLABELLED,
         f"pod {pod.name} reports model_name {names}, not {look.watched.model_name}: set metricsSource.servedModelName",
     )
@@ -145,64 +131,62 @@ def _mislabelled(pod: PodState, found: Iterable[PodReading], look: Look) -> Faul
 def _absent(pod: PodState, look: Look) -> UnsoundPod:
     """A pod without any series; one that became Ready just now is not scraped yet, or its probe missed."""
     if pod.ready_since is None or (look.now - pod.ready_since).total_seconds() <= FIRST_SCRAPES_S:
-        fault = Fault(ClusterReason.TOO_FEW_REQUESTS, f"pod {pod.name} has no vLLM series yet")
+        fault = Refusal(ClusterReason.TOO_FEW_REQUESTS, f"pod {pod.name} has no vLLM series yet")
         return UnsoundPod(pod.name, len(_CHECKS) + 2, fault)
     said = f"Ready pod {pod.name} has no vLLM series: its load is unknown"
-    return UnsoundPod(pod.name, 1, Fault(ClusterReason.METRICS_PARTIAL, said))
+    return UnsoundPod(pod.name, 1, Refusal(ClusterReason.METRICS_PARTIAL, said))
 
 
-def _not_numbers(one: ReadPod, _: Look) -> Fault | None:
-    bad = not_a_number(one.reading.counters)
+def _not_numbers(pod: PodState, one: PodReading, _: Look) -> Refusal | None:
+    bad = not_a_number(one.counters)
     if bad is None:
         return None
-    return Fault(ClusterReason.METRICS_NAN, f"pod {one.pod.name}: {bad} is not a number")
+    return Refusal(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad} is not a number")
 
 
-def _uncounted(one: ReadPod, look: Look) -> Fault | None:
+def _uncounted(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
     """An engine of which there are counters, and never was the gauge that shows fresh samples."""
     # Counters outlive the gauge by a window: if the window is longer than the lookback, the samples may be old.
     outlived = look.window_s > looked_back_s(look.source.staleness_seconds)
-    return (
-        None if outlived or {LAST_SEEN, "running"} & one.reading.stats.keys() else _partial(one, ["running"])
-    )
+    return None if outlived or {LAST_SEEN, "running"} & one.stats.keys() else _partial(pod, ["running"])
 
 
-def _partial(one: ReadPod, lacking: Iterable[str]) -> Fault:
+def _partial(pod: PodState, lacking: Iterable[str]) -> Refusal:
     shown = listed(sorted({series_name(name) for name in lacking}))
-    return Fault(
+    return Refusal(
         ClusterReason.METRICS_PARTIAL,
-        f"pod {one.pod.name}: Prometheus holds series of its engine, and not {shown}: does a relabelling drop them, or "
+        f"pod {pod.name}: Prometheus holds series of its engine, and not {shown}: does a relabelling drop them, or "
         "are they stored under other names?",
     )
 
 
-def _stale(one: ReadPod, look: Look) -> Fault | None:
+def _stale(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
     # Counters may outlive the gauge's last sample by a window: one without a sample within the lookback is old.
-    seen_s, allowed_s = one.reading.stats.get(LAST_SEEN), look.source.staleness_seconds
-    said = stale(one.pod.name, seen_s, look.evaluated_s, look.now.timestamp(), allowed_s)
-    return Fault(ClusterReason.METRICS_STALE, said) if said is not None else None
+    seen_s, allowed_s = one.stats.get(LAST_SEEN), look.source.staleness_seconds
+    said = stale(pod.name, seen_s, look.evaluated_s, look.now.timestamp(), allowed_s)
+    return Refusal(ClusterReason.METRICS_STALE, said) if said is not None else None
 
 
-def _inherited(one: ReadPod, look: Look) -> Fault | None:
+def _inherited(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
     """Series that began before the engine: within the window they are of its container's run before, or of the pod before."""
-    seen_s, pod = one.reading.stats.get(FIRST_SEEN), one.pod
+    seen_s = one.stats.get(FIRST_SEEN)
     began = pod.started if pod.crashes else pod.created if look.watched.keep_names else None
     if seen_s is None or began is None or seen_s >= began.timestamp():
         return None
     before = "engine that ended in it" if pod.crashes else "pod that it replaced under the same name"
-    return Fault(
+    return Refusal(
         ClusterReason.TOO_FEW_REQUESTS,
         f"the series of pod {pod.name} begin with those of the {before}, until its engine is {look.window_s:g} s old",
     )
 
 
-def _ended(one: ReadPod, _: Look) -> Fault | None:
+def _ended(pod: PodState, one: PodReading, _: Look) -> Refusal | None:
     """Statistics whose series ended while the others go on: they grew in a part of the window."""
-    if not one.reading.ended:
+    if not one.ended:
         return None
-    return Fault(
+    return Refusal(
         ClusterReason.METRICS_STALE,
-        f"pod {one.pod.name}: {listed(one.reading.ended)} ended within the window, and its engine's other series go on: does a "
+        f"pod {pod.name}: {listed(one.ended)} ended within the window, and its engine's other series go on: does a "
         "relabelling drop them now, or are they stored under other names?",
     )
 
@@ -212,16 +196,16 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _incomplete(one: ReadPod, look: Look) -> Fault | None:
+def _incomplete(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
     """Statistics that the other series of the same engine stand without: not counted is not zero."""
     # An increase takes two samples, a gauge one.
-    lacking = missing(one.reading.counters, NEEDED) if look.seen_for_long(one) else ()
-    return _partial(one, lacking) if lacking else None
+    lacking = missing(one.counters, NEEDED) if look.seen_for_long(one) else ()
+    return _partial(pod, lacking) if lacking else None
 
 
-def _mixed(one: ReadPod, _: Look) -> Fault | None:
+def _mixed(pod: PodState, one: PodReading, _: Look) -> Refusal | None:
     """Two engines whose series no label tells apart: neither of them, nor their sum, is known."""
-    series = one.reading.mixed
+    series = one.mixed
     if not series:
         return None
     shown = sorted(
@@ -230,9 +214,9 @@ def _mixed(one: ReadPod, _: Look) -> Fault | None:
             for each in series
         }
     )
-    return Fault(
+    return Refusal(
         ClusterReason.METRICS_IMPOSSIBLE,
-        f"pod {one.pod.name}: the series {' and '.join(shown[:3])} look like copies of one engine, and count different things: "
+        f"pod {pod.name}: the series {' and '.join(shown[:3])} look like copies of one engine, and count different things: "
         "give engines that share a pod a label engine, or choose one by metricsSource.prometheus.extraMatchers",
     )
 
@@ -242,25 +226,23 @@ def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
     return [name for name in names if len({one.get(name) for one in series}) > 1]
 
 
-def _impossible(one: ReadPod, look: Look) -> Fault | None:
-    said = impossible(one.reading.counters, look.limits, look.window_s)
-    return (
-        Fault(ClusterReason.METRICS_IMPOSSIBLE, f"pod {one.pod.name}: {said}") if said is not None else None
-    )
+def _impossible(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
+    said = impossible(one.counters, look.limits, look.window_s)
+    return Refusal(ClusterReason.METRICS_IMPOSSIBLE, f"pod {pod.name}: {said}") if said is not None else None
 
 
-def _young(one: ReadPod, look: Look) -> Fault | None:
+def _young(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
     if look.seen_for_long(one):
         return None
-    return Fault(
+    return Refusal(
         ClusterReason.TOO_FEW_REQUESTS,
-        f"pod {one.pod.name} has been watched for {look.counted(one).span_s:.0f} s only; half the window of {look.window_s:g} s "
+        f"pod {pod.name} has been watched for {look.counted(one).span_s:.0f} s only; half the window of {look.window_s:g} s "
         "is needed",
     )
 
 
 # The first fault of a pod is reported: a wrong count also makes everything derived from it wrong.
-_CHECKS: tuple[Callable[[ReadPod, Look], Fault | None], ...] = (
+_CHECKS: tuple[Callable[[PodState, PodReading, Look], Refusal | None], ...] = (
     _not_numbers,
     _uncounted,
     _stale,
@@ -282,8 +264,7 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
     found: dict[str, list[tuple[SeriesOwner, InstantSample]]] = defaultdict(list)
     for element in series:
         labels = element.labels
-        name = labels.get("pod") or labels.get(SIBLINGS, "")
-        key = SeriesOwner(labels.get("namespace", ""), name, labels.get("model_name", ""))
+        key = SeriesOwner.of(labels, "pod" if labels.get("pod") else SIBLINGS)
         found[labels.get(STAT, "")].append((key, element))
     present, silent = found.pop(PRESENT, []), found.pop(SILENT, [])
     turned_away = {key.named: one.value for key, one in found.pop(TURNED_AWAY, [])}
@@ -360,7 +341,7 @@ def read_service(
     if not any(found):
         return _nothing(fleet, watched)
     look = Look(watched, source, limits, fleet.evaluated_s, now)
-    sound: list[ReadPod] = []
+    sound: list[PodReading] = []
     unsound: list[UnsoundPod] = []
     for pod, readings in zip(watched.serving, found, strict=True):
         one = soundness(pod, readings, look)
@@ -400,15 +381,14 @@ def _nothing(fleet: FleetReading, watched: WatchedPods) -> Live:
             f"the series of pod {names[key]} name it by {fleet.renamed[key]}, not by namespace and pod: name these labels in "
             "metricsSource.prometheus.labelNames, or set honorLabels in the job that scrapes or federates them",
         )
-    for found_namespace, found_pod, found_model in sorted(fleet.present):
-        if found_model != model_name:
-            continue
-        nameless = not found_namespace or not found_pod
-        elsewhere = found_pod in names.values() and found_namespace != namespace
-        if nameless or elsewhere or (found_namespace == namespace and found_pod not in watched.known):
+    others = sorted(one for one in fleet.present if one.model_name == model_name)
+    for one in others:
+        here = one.namespace == namespace
+        elsewhere = one.pod in names.values() and not here
+        if not all(one.named) or elsewhere or (here and one.pod not in watched.known):
             return Live(
                 ClusterReason.METRICS_MISLABELLED,
-                f"series of model {model_name} carry {_place(SeriesOwner(found_namespace, found_pod, found_model))}, which is no pod "
+                f"series of model {model_name} carry {_place(one)}, which is no pod "
                 f"of {namespace}: check the relabelling (honorLabels) of the PodMonitor or scrape job, and metricsSource.prometheus.labelNames",
             )
     siblings = {pod.name: NamespacedName(namespace, siblings_of(pod.name)) for pod in watched.serving}
@@ -426,7 +406,6 @@ def _nothing(fleet: FleetReading, watched: WatchedPods) -> Live:
             f"Prometheus scrapes pod {silent[0]}, and its page has no vLLM series: does its engine run with --disable-log-stats, or do "
             "their names not begin with metricsSource.metricPrefix?",
         )
-    others = sorted(one for one in fleet.present if one.model_name == model_name)
     seen = f"; it holds some of model {model_name} under {_place(others[0])}" if others else ""
     return Live(
         ClusterReason.METRICS_EMPTY,
@@ -439,7 +418,7 @@ def _place(owner: SeriesOwner) -> str:
     return f"namespace={owner.namespace!r} pod={owner.pod!r}"
 
 
-def _measured(sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Look) -> Live:
+def _measured(sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: Look) -> Live:
     """Figures of the pods that can be measured, if they are two thirds of those that serve; else the worst fault.
 
     One pod of many must not hold up the decision about all: a large fleet always has one that is new, restarted or not scraped.
@@ -467,7 +446,7 @@ def _measured(sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Loo
 
 
 def _figures(
-    sound: Sequence[ReadPod], unsound: Sequence[UnsoundPod], look: Look, *, all_of_them: bool
+    sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: Look, *, all_of_them: bool
 ) -> Window:
     """Figures of the sound pods, and of young ones too if there are too few others; the whole load is of all pods.
 
@@ -476,7 +455,7 @@ def _figures(
     """
     counted = [look.counted(one) for one in sound]
     young = [one.young for one in unsound if one.young is not None]
-    seen_s = [one.reading.stats[LAST_SEEN] for one in sound]
+    seen_s = [one.stats[LAST_SEEN] for one in sound]
     seen_s += [one.stats[LAST_SEEN] for one in young]
     age_s = max(look.now.timestamp() - min(seen_s), 0.0)
     if all_of_them:

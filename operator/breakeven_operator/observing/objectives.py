@@ -16,7 +16,7 @@ from breakeven.planning.evaluation import ArmEvaluation
 from breakeven_operator.case import Latencies, Objectives
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.observing.latency_metrics import E2E, TPOT, TTFT
-from breakeven_operator.observing.questions import SLO_QUANTILE
+from breakeven_operator.observing.questions import SLO_QUANTILE, objectives_of
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.meta import OBJECTIVES, Aspect
 from breakeven_operator.resources.servicestatus import ObjectiveFinding, ObjectiveStatus
@@ -26,12 +26,6 @@ _SHOWN = {"p50": 0.5, "p95": SLO_QUANTILE, "p99": 0.99}
 # How a prediction calls them.
 _PREDICTED = {E2E: "latency", TTFT: "ttft", TPOT: "tpot"}
 _NAMES = {E2E: "E2E", TTFT: "TTFT", TPOT: "TPOT"}
-
-
-def objectives_of(slo: ServiceLevel) -> dict[str, float]:
-    """Limits (s) by figure, of those that are set."""
-    limits = {E2E: slo.e2e_p95_milliseconds, TTFT: slo.ttft_p95_milliseconds, TPOT: slo.tpot_p95_milliseconds}
-    return {figure: limit / 1000.0 for figure, limit in limits.items() if limit is not None}
 
 
 def measured(

@@ -17,7 +17,7 @@ from breakeven.prior.public_table import ServiceFacts
 from breakeven.profile.comparisons import PaysWhere
 from breakeven.readers.prometheus import Samples
 from breakeven.serving.growths import MOST_RPS
-from breakeven_operator.case import FirstAnswer, PastLoads, PastReading, SeriesOwner
+from breakeven_operator.case import FirstAnswer, PastReading, SeriesOwner
 from breakeven_operator.observing.fleet_query import FIGURE, WORKLOAD
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
@@ -30,7 +30,7 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
     replicas: dict[SeriesOwner, dict[float, float]] = defaultdict(dict)
     for element in samples:
         labels = element.labels
-        key = SeriesOwner(labels.get("namespace", ""), labels.get(WORKLOAD, ""), labels.get("model_name", ""))
+        key = SeriesOwner.of(labels, WORKLOAD)
         if not key.pod:
             continue
         if labels.get(FIGURE):
@@ -51,24 +51,26 @@ def read_past(samples: Iterable[Samples]) -> PastReading:
     return PastReading(rates)
 
 
-def past_of(reading: PastReading | None, key: SeriesOwner, policy: UpdatePolicy) -> PastLoads:
-    """Loads of one service's past, from its Prometheus' reading; none if the past was not asked for."""
+def past_of(
+    reading: PastReading | None, key: SeriesOwner, policy: UpdatePolicy
+) -> tuple[PastRates, str, bool]:
+    """Loads of one service's past from its Prometheus' reading, why there are none, and whether the answer is still to come.
+
+    None are there if the past was not asked for. A decision before the answer would rest on the present load alone.
+    """
     lookback_s = policy.lookback_seconds
     if reading is None or lookback_s == 0:
-        return PastLoads()
-    if key.namespace in reading.awaited:
-        said = (
-            f"the loads of the past {duration_text(lookback_s)} are not known yet: Prometheus is still asked"
-        )
-        return PastLoads(problem=said, awaited=True)
+        return PastRates(), "", False
     rates = reading.rates.get(key, PastRates())
+    of_past = f"the past {duration_text(lookback_s)}"
+    if key.namespace in reading.awaited:
+        return PastRates(), f"the loads of {of_past} are not known yet: Prometheus is still asked", True
     if rates.rps:
-        return PastLoads(rates)
+        return rates, "", False
+    said = f"no load of {of_past} is known"
     if reading.error is not None:
-        said = f"the loads of the past {duration_text(lookback_s)} cannot be read ({reading.error})"
-    else:
-        said = f"no load of the past {duration_text(lookback_s)} is known"
-    return PastLoads(problem=f"{said}, so the present one is taken to last")
+        said = f"the loads of {of_past} cannot be read ({reading.error})"
+    return rates, f"{said}, so the present one is taken to last", False
 
 
 _NAMED_DOUBTS, _NAMED_OTHERS = 4, 2

@@ -15,6 +15,7 @@ from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
+from breakeven_operator.resources.speculativeservice import ServiceLevel
 
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0
@@ -44,11 +45,21 @@ def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = No
     )
 
 
+def objectives_of(slo: ServiceLevel) -> dict[str, float]:
+    """Limits (s) by figure, of those that are set."""
+    limits = {
+        "e2e": slo.e2e_p95_milliseconds,
+        "ttft": slo.ttft_p95_milliseconds,
+        "tpot": slo.tpot_p95_milliseconds,
+    }
+    return {figure: limit / 1000.0 for figure, limit in limits.items() if limit is not None}
+
+
 def policy_of(
     spec: SpeculativeServiceSpec, startup_s: float | None = None, away_share: float = 0.0
 ) -> Policy:
     """Gain that a roll needs and risk that it may take: the spec, a replica's start (None if none was ever measured), and what a roll takes away."""
-    policy, slo = spec.update_policy, spec.slo
+    policy = spec.update_policy
     return Policy(
         min_gain=policy.min_gain_percent / 100,
         risk=policy.risk_percent / 100,
@@ -60,9 +71,7 @@ def policy_of(
         roll_seconds=startup_s if startup_s is not None else _UNKNOWN_ROLL_S,
         roll_away_share=away_share,
         slo=Slo(
-            tpot_s=_seconds(slo.tpot_p95_milliseconds),
-            ttft_s=_seconds(slo.ttft_p95_milliseconds),
-            e2e_s=_seconds(slo.e2e_p95_milliseconds),
+            **{f"{figure}_s": limit for figure, limit in objectives_of(spec.slo).items()},
             quantile=SLO_QUANTILE,
         ),
     )
@@ -80,10 +89,6 @@ def seen_of(memory: MemoryStatus, arms: Mapping[str, Arm]) -> tuple[LiveAcceptan
         for seen in memory.seen
         if seen.arm in arms
     )
-
-
-def _seconds(milliseconds: int | None) -> float | None:
-    return milliseconds / 1000 if milliseconds is not None else None
 
 
 def as_measured(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +78,7 @@ class RolledPods:
             rollout.from_replica_set,
             rollout.to_replica_set,
             rollout.started_time,
-            namesakes if workload.kind.keeps_names else None,
+            namesakes if workload.pods_kind.keeps_names else None,
         )
 
     def parts(
@@ -115,7 +115,7 @@ def read_roll(samples: Iterable[Samples]) -> RollReading:
     pods: dict[SeriesOwner, dict[str, FloatArray]] = defaultdict(dict)
     for one in elements:
         labels = one.labels
-        owner = SeriesOwner(labels.get("namespace", ""), labels["pod"], labels.get("model_name", ""))
+        owner = SeriesOwner.of(labels, "pod")
         values = np.full(len(times_s), np.nan)
         for timed in one.values:
             values[place[timed.time_s]] = timed.value
@@ -271,7 +271,7 @@ def arrivals_of(
     if reading is None or reading.error is not None:
         return Arrivals(problem=f"no counts ({reading.error if reading is not None else 'not asked'})")
     counted = [
-        _Counted.of(stats[ASKED], stats[SAMPLED]).since(since_s or 0.0)
+        _since(_counted(stats[ASKED], stats[SAMPLED]), since_s or 0.0)
         for owner, stats in sorted(reading.pods.items())
         if (owner.namespace, owner.model_name) == (namespace, model_name)
         and owner.pod in pods
@@ -281,7 +281,7 @@ def arrivals_of(
     begins_s = _rate_begins_s(counted, figures)
     if begins_s is None:
         return Arrivals(problem="the rate is another one than that of the last counts")
-    found = [one.since(begins_s).spans(figures.latency_s or 0.0) for one in counted]
+    found = [_spans(_since(one, begins_s), figures.latency_s or 0.0) for one in counted]
     streams = [one for one in found if one is not None]
     if not streams:
         return Arrivals(problem="no counts of these pods")
@@ -297,56 +297,53 @@ def arrivals_of(
     return Arrivals(dispersion, span_s)
 
 
-class _Counted(NamedTuple):
-    """Requests that had come to a pod by each scrape, and when that was (Unix time, s)."""
-
-    asked: FloatArray
-    sampled_s: FloatArray
-
-    @classmethod
-    def of(cls, asked: FloatArray, sampled_s: FloatArray) -> _Counted:
-        known = np.isfinite(asked) & np.isfinite(sampled_s)
-        asked, sampled_s = asked[known], sampled_s[known]
-        # A step without a new scrape ends no span.
-        new = np.diff(sampled_s, prepend=-np.inf) > 0.0
-        return cls(asked[new], sampled_s[new])
-
-    def since(self, begins_s: float, ends_s: float = math.inf) -> _Counted:
-        """Counts from a time on, until another."""
-        later = (self.sampled_s >= begins_s) & (self.sampled_s <= ends_s)
-        return _Counted(self.asked[later], self.sampled_s[later])
-
-    def spans(self, request_s: float) -> tuple[FloatArray, FloatArray] | None:
-        """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
-        if self.asked.size < 2:
-            return None
-        scrape_s = median(np.diff(self.sampled_s).tolist())
-        each = max(1, min(int(request_s // scrape_s), self.asked.size // (FEWEST_SPANS + 1)))
-        counts, lengths_s = np.diff(self.asked[::each]), np.diff(self.sampled_s[::each])
-        whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
-        return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
-
-    def grown(self, ends_s: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Requests and counted time (s) between successive times; NaN if a counter fell, and before its first sample."""
-        if self.asked.size < 2:
-            return np.full(ends_s.size - 1, np.nan), np.full(ends_s.size - 1, np.nan)
-        # The oldest part is compared although only some of it was counted: a spike in it would pass for bursts of the present load.
-        counted_s = np.maximum(ends_s, self.sampled_s[0])
-        grown, lengths_s = np.diff(np.interp(counted_s, self.sampled_s, self.asked)), np.diff(counted_s)
-        known = (grown >= 0.0) & (lengths_s > 0.0)
-        return np.where(known, grown, np.nan), np.where(known, lengths_s, np.nan)
+def _counted(asked: FloatArray, sampled_s: FloatArray) -> FloatArray:
+    """Requests that had come to a pod by each scrape, and when that was (Unix time, s), as two rows."""
+    both = np.stack([asked, sampled_s])
+    both = both[:, np.isfinite(both).all(axis=0)]
+    # A step without a new scrape ends no span.
+    return both[:, np.diff(both[1], prepend=-np.inf) > 0.0]
 
 
-def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None:
+def _since(counted: FloatArray, begins_s: float, ends_s: float = math.inf) -> FloatArray:
+    """Counts from a time on, until another."""
+    return counted[:, (counted[1] >= begins_s) & (counted[1] <= ends_s)]
+
+
+def _spans(counted: FloatArray, request_s: float) -> tuple[FloatArray, FloatArray] | None:
+    """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
+    scrapes = counted.shape[1]
+    if scrapes < 2:
+        return None
+    scrape_s = median(np.diff(counted[1]).tolist())
+    each = max(1, min(int(request_s // scrape_s), scrapes // (FEWEST_SPANS + 1)))
+    counts, lengths_s = np.diff(counted[:, ::each])
+    whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
+    return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
+
+
+def _grown_between(counted: FloatArray, ends_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Requests and counted time (s) between successive times; NaN if a counter fell, and before its first sample."""
+    if counted.shape[1] < 2:
+        return np.full(ends_s.size - 1, np.nan), np.full(ends_s.size - 1, np.nan)
+    asked, sampled_s = counted
+    # The oldest part is compared although only some of it was counted: a spike in it would pass for bursts of the present load.
+    counted_s = np.maximum(ends_s, sampled_s[0])
+    growth, lengths_s = np.diff(np.interp(counted_s, sampled_s, asked)), np.diff(counted_s)
+    known = (growth >= 0.0) & (lengths_s > 0.0)
+    return np.where(known, growth, np.nan), np.where(known, lengths_s, np.nan)
+
+
+def _rate_begins_s(counted: Sequence[FloatArray], figures: Window) -> float | None:
     """Since when (Unix time, s) requests come at the rate of now, by halves of windows; None if they did not come at it last."""
     half_s = figures.window_s / 2.0
-    spans = [found for one in counted if (found := one.spans(0.0)) is not None]
+    spans = [found for one in counted if (found := _spans(one, 0.0)) is not None]
     if dispersion_of_spans(spans) is None or not half_s > 0.0:
         # Too few counts to tell rates apart, and too few for a dispersion.
         return 0.0
-    newest_s = max(float(one.sampled_s[-1]) for one in counted if one.sampled_s.size)
+    newest_s = max(float(one[1, -1]) for one in counted if one.size)
     ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
-    grown, lengths_s = np.array([one.grown(ends_s) for one in counted]).transpose(1, 2, 0)[:, ::-1]
+    grown, lengths_s = np.array([_grown_between(one, ends_s) for one in counted]).transpose(1, 2, 0)[:, ::-1]
     dispersion = max(_usual_dispersion(counted, ends_s), 1.0)
     for back, (requests, time_s) in enumerate(zip(np.nansum(grown, 1), np.nansum(lengths_s, 1), strict=True)):
         if time_s > 0.0 and _differs(requests / time_s, figures.rps, time_s / dispersion):
@@ -355,15 +352,14 @@ def _rate_begins_s(counted: Sequence[_Counted], figures: Window) -> float | None
     return 0.0
 
 
-def _usual_dispersion(counted: Sequence[_Counted], ends_s: FloatArray) -> float:
+def _usual_dispersion(counted: Sequence[FloatArray], ends_s: FloatArray) -> float:
     """The median of the dispersions between successive times; the dispersion of all spans would hide the spikes that raise it."""
-    found = []
-    for begins_s, until_s in pairwise(ends_s):
-        within = [one.since(begins_s, until_s).spans(0.0) for one in counted]
-        scatter, expected, _ = scatter_of_spans(one for one in within if one is not None)
-        if expected > 0.0:
-            found.append(scatter / expected)
-    return median(found) if found else 0.0
+    within = [
+        [spans for one in counted if (spans := _spans(_since(one, begins_s, until_s), 0.0)) is not None]
+        for begins_s, until_s in pairwise(ends_s)
+    ]
+    found = [scatter_of_spans(streams) for streams in within]
+    return median([scatter / expected for scatter, expected, _ in found if expected > 0.0] or [0.0])
 
 
 def _differs(before_rps: float, now_rps: float, time_s: float) -> bool:

@@ -167,7 +167,7 @@ def _news(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Iterator[EmitE
 
 def doubts(status: SpeculativeServiceStatus) -> tuple[Condition, ...]:
     """What live traffic contradicts of the profile in force."""
-    found = (status.condition(one) for one in (MODEL, ACCEPTANCE, LENGTHS, COST_TABLE))
+    found = [status.condition(one) for one in (MODEL, ACCEPTANCE, LENGTHS, COST_TABLE)]
     return tuple(one for one in found if one is not None and one.status is ConditionStatus.FALSE)
 
 

@@ -39,21 +39,17 @@ def break_even(comparison: Comparison | None, *, bounded: bool = False, of: Arm 
     """
     if comparison is None:
         return "-"
-    shown = _break_even(comparison, bounded=bounded)
-    return f"{shown} ({of.name})" if of is not None and shown != "-" else shown
-
-
-def _break_even(comparison: Comparison, *, bounded: bool) -> str:
+    verdict, shown = str(comparison.verdict).lower(), ""
     if comparison.break_even_rps is None and comparison.break_even_beyond_range:
-        return "beyond measured"
-    verdict = str(comparison.verdict).lower()
+        shown = "beyond measured"
     # Bounds beside it say themselves how uncertain it is.
-    if verdict in SIDES or (bounded and comparison.break_even_rps is not None):
+    elif verdict in SIDES or (bounded and comparison.break_even_rps is not None):
         ends = comparison.break_even_ci_rps if bounded else None
         bounds = f" [{','.join(map(column, ends))}]" if ends not in {None, (None, None)} else ""
         shown = column(comparison.break_even_rps, f"{bounds} rps".strip())
-        return f"above {shown}" if verdict == "above" and shown != "-" else shown
-    return verdict
+        shown = f"above {shown}" if verdict == "above" and shown != "-" else shown
+    shown = shown or verdict
+    return f"{shown} ({of.name})" if of is not None and shown != "-" else shown
 
 
 _FEWEST_WINDOWS = 3

@@ -109,7 +109,7 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
     decision = verdict.decision
     figures = case.live.figures if case is not None else None
     running = case.running.arm if case is not None else None
-    past = len(case.live.past.rates.rps) if case is not None else 0
+    past = len(case.live.past.rps) if case is not None else 0
     prompts = case.prompts if case is not None else ()
     return DecisionStatus(
         time=cycle.now,
@@ -460,7 +460,7 @@ def metrics_aspect(live: Live) -> Aspect:
     if not live.usable or live.figures is None:
         return Aspect(METRICS, live.usable, str(live.reason), live.message)
     reason = ClusterReason.CLIENTS_GIVE_UP if live.figures.given_up > 0.0 else live.reason
-    notes = (live.message, _arrivals_note(live.figures.arrivals), live.past.problem)
+    notes = (live.message, _arrivals_note(live.figures.arrivals), live.past_problem)
     return Aspect(METRICS, True, str(reason), "; ".join(filter(None, notes)))
 
 

@@ -79,15 +79,16 @@ def measured_roll(status: SpeculativeServiceStatus) -> HistoryEntry | None:
 
 def worth_of(status: SpeculativeServiceStatus, gpu_price_per_hour: float | None) -> SavingsStatus | None:
     """Gain and cost of a service by the rest of its status and memory; None if there is nothing to say. Without a price no money is said."""
-    spent, roll, need = request_time(status), measured_roll(status), gpu_need(status)
+    roll, need = measured_roll(status), gpu_need(status)
+    state = status.memory.inflight_time if status.memory is not None else None
+    spent = request_time(roll, state)
     rolls_s = sum(one.seconds or 0.0 for one in status.history)
     sentences = [
-        *_gains(status, spent, need, gpu_price_per_hour),
+        *_gains(roll, spent, need, gpu_price_per_hour),
         *_costs(status, rolls_s, gpu_price_per_hour),
     ]
     if not sentences:
         return None
-    state = status.memory.inflight_time if status.memory is not None else None
     return SavingsStatus(
         since=state.since if spent is not None and state is not None else None,
         against=roll.from_arm if spent is not None and roll is not None else None,
@@ -100,12 +101,11 @@ def worth_of(status: SpeculativeServiceStatus, gpu_price_per_hour: float | None)
     )
 
 
-def request_time(status: SpeculativeServiceStatus) -> Estimate | None:
+def request_time(roll: HistoryEntry | None, state: InflightTime | None) -> Estimate | None:
     """Request time (s) saved since the last roll, below 0 lost: requests in flight over time, times its measured speedup less 1.
 
     With the arm a load keeps `inflight` requests in flight; with the arm before it kept speedup times as many (Little's law).
     """
-    roll, state = measured_roll(status), status.memory.inflight_time if status.memory is not None else None
     if roll is None or state is None or not state.request_seconds > 0.0:
         return None
     ends = (roll.measured_speedup, roll.measured_speedup_lower, roll.measured_speedup_upper)
@@ -189,10 +189,9 @@ def _signed(known: Estimate) -> tuple[Estimate, bool] | None:
 
 
 def _gains(
-    status: SpeculativeServiceStatus, saved: Estimate | None, need: GpuNeed | None, price: float | None
+    roll: HistoryEntry | None, saved: Estimate | None, need: GpuNeed | None, price: float | None
 ) -> Sequence[str]:
     said: list[str] = []
-    roll = measured_roll(status)
     if saved is not None and roll is not None and (gain := _signed(saved)) is not None:
         size, lost = gain
         said.append(

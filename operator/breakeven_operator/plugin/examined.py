@@ -72,14 +72,12 @@ def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]])
         pods = ()
     found = sorted({place for pod in pods for place in _addresses(pod)})
     if len(found) != 1:
+        others = (
+            ", and operators name several" if found else ", nor does a pod of the operator that you may read"
+        )
         raise InputError(
             f"SpeculativeService {service.namespace}/{service.name}",
-            "names no Prometheus"
-            + (
-                ", and operators name several"
-                if found
-                else ", nor does a pod of the operator that you may read"
-            ),
+            f"names no Prometheus{others}",
             "--prometheus",
         )
     return found[0]

@@ -40,46 +40,44 @@ def _service_names(_context: click.Context, _parameter: click.Parameter, incompl
     return [one.name for one in services if one.name.startswith(incomplete)]
 
 
-def _of_cluster(command: _F) -> _F:
-    for option in (
-        click.option("--kubeconfig", metavar="FILE", help="As in kubectl."),
-        click.option("--context", metavar="NAME", help="As in kubectl."),
-        click.option("-n", "--namespace", metavar="NAME", help="As in kubectl; default: of the context."),
-    ):
-        command = option(command)
-    return command
+def _options(*options: Callable[[Any], Any]) -> Callable[[_F], _F]:
+    def add(command: _F) -> _F:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
 
 
-def _of_change(command: _F) -> _F:
-    for option in (
-        click.option(
-            "-o", "--output", type=click.Choice(["yaml", "json"]), help="Of --dry-run=client; default: yaml."
-        ),
-        click.option(
-            "--dry-run",
-            type=click.Choice(["none", "client", "server"]),
-            default="none",
-            show_default=True,
-            help="client: print the part of the manifest that would make the change, and ask nobody. "
-            "server: the API server checks it and writes nothing.",
-        ),
-    ):
-        command = option(command)
-    return _of_cluster(command)
-
-
+_OF_CLUSTER = (
+    click.option("--kubeconfig", metavar="FILE", help="As in kubectl."),
+    click.option("--context", metavar="NAME", help="As in kubectl."),
+    click.option("-n", "--namespace", metavar="NAME", help="As in kubectl; default: of the context."),
+)
+_of_cluster = _options(*_OF_CLUSTER)
+_of_change = _options(
+    click.option(
+        "-o", "--output", type=click.Choice(["yaml", "json"]), help="Of --dry-run=client; default: yaml."
+    ),
+    click.option(
+        "--dry-run",
+        type=click.Choice(["none", "client", "server"]),
+        default="none",
+        show_default=True,
+        help="client: print the part of the manifest that would make the change, and ask nobody. "
+        "server: the API server checks it and writes nothing.",
+    ),
+    *_OF_CLUSTER,
+)
 _service = click.argument("service", shell_complete=_service_names)
 
 
-def _of_several(command: _F) -> _F:
-    """A change of one service by its name, or of all that options select."""
-    for option in (
-        click.option("--all", "every", is_flag=True, help="All services of the namespace."),
-        click.option("-l", "--selector", metavar="LABELS", help="Services with these labels, as in kubectl."),
-        click.argument("service", required=False, shell_complete=_service_names),
-    ):
-        command = option(command)
-    return command
+# A change of one service by its name, or of all that options select.
+_of_several = _options(
+    click.option("--all", "every", is_flag=True, help="All services of the namespace."),
+    click.option("-l", "--selector", metavar="LABELS", help="Services with these labels, as in kubectl."),
+    click.argument("service", required=False, shell_complete=_service_names),
+)
 
 
 def _kubectl(options: dict[str, Any]) -> Kubectl:
@@ -505,12 +503,9 @@ def _ask_prometheus(command: str, asked: Kubectl, service: ServiceView, words: S
 
 def _profile_file(asked: Kubectl, service: ServiceView, name: str, folder: Path) -> Path:
     file = folder / f"{name}.json"
-    file.write_text(_profile_text(asked, service, name), encoding="utf-8")
+    kept = asked.get(PROFILE, name, service.namespace).get("spec") or {}
+    file.write_text(str(kept.get("profile")), encoding="utf-8")
     return file
-
-
-def _profile_text(asked: Kubectl, service: ServiceView, name: str) -> str:
-    return str((asked.get(PROFILE, name, service.namespace).get("spec") or {}).get("profile"))
 
 
 def _breakeven(*arguments: str, capture_output: bool = False) -> subprocess.CompletedProcess[bytes]:

@@ -74,14 +74,13 @@ def foreign(context: RolloutContext, *, at_once: bool = False) -> RolloutStep:
         f"{writer} {seen}; it is written again ({memory.restores + 1} of at most {MOST_RESTORES} times). A writer that merges "
         "(kubectl apply, Argo CD without Replace=true) keeps it, one that replaces the whole object drops it"
     )
-    return RolloutStep(
+    return context.step(
+        ClusterReason.RESTORED,
+        message,
+        warning=True,
         rollout=rollout.replace(target_generation=workload.generation) if rollout else None,
         memory=memory.replace(restores=memory.restores + 1),
         write=WriteAnnotation(workload.ref, memory.written_value or "null", workload.generation),
-        events=(context.event(ClusterReason.RESTORED, message, warning=True),),
-        reason=ClusterReason.RESTORED,
-        message=message,
-        busy=True,
         # A value that was not put back counts as no restoring: twice refused is not twice reverted.
         otherwise=RolloutStep(context.rollout, memory),
     )
@@ -105,14 +104,12 @@ def taken_over(
         f"{manager} {seen}; nothing is written until spec.paused is set and unset again, or the annotation "
         "breakeven.dev/resume gets a new value"
     )
-    return RolloutStep(
-        rollout=None,
+    return context.step(
+        reason,
+        message,
+        warning=True,
         memory=context.memory.replace(taken_over_by=manager[:128], pause_seen=False),
         ended=ended(context, HistoryResult.SUPERSEDED, f"{manager} took the annotation over"),
-        events=(context.event(reason, message, warning=True),),
-        reason=reason,
-        message=message,
-        busy=True,
     )
 
 
@@ -168,10 +165,5 @@ def _backoff_ended(context: RolloutContext, memory: MemoryStatus) -> RolloutStep
     message = f"breakeven.dev/resume has a new value: the back-off after {undone} has ended"
     if memory.barred:
         message += f"; {', '.join(one.arm for one in memory.barred)} may be entered again"
-    return RolloutStep(
-        rollout=context.rollout,
-        memory=memory.replace(**NO_FAILURES, barred=()),
-        events=(context.event(ClusterReason.RESUMED, message),),
-        reason=ClusterReason.RESUMED,
-        message=message,
-    )
+    eased = memory.replace(**NO_FAILURES, barred=())
+    return context.step(ClusterReason.RESUMED, message, busy=False, rollout=context.rollout, memory=eased)

@@ -10,7 +10,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.phrases import counted, figure
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
-from breakeven_operator.case import LaterReading
+from breakeven_operator.case import Case, LaterReading, ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import siblings_of
@@ -20,12 +20,11 @@ from breakeven_operator.resources.targetstatus import Rollout
 from breakeven_operator.resources.updatepolicy import Guard
 from breakeven_operator.rolls.roll_failures import FailureFinding, find_later
 from breakeven_operator.step import ProfileEntry, RolloutContext, RolloutStep
-from breakeven_operator.workloads.running_arm import RunningArm, same_value
+from breakeven_operator.workloads.running_arm import same_value
 from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
 
 _MOST = 8
-_WORDS = {str(reason): reason for reason in ClusterReason}
 _ABOUT_ANSWERS = {
     str(reason): reason for reason in (Reason.ANSWERS_AGREE, Reason.ANSWERS_DIFFER, Reason.ANSWERS_BROKEN)
 }
@@ -58,7 +57,7 @@ def refuse_barred(memory: MemoryStatus, wanted: Arm) -> Refusal | None:
     for one in memory.barred:
         if one.arm == wanted.name or one.reason == ClusterReason.ROLL_FAILS_REQUESTS:
             return Refusal(
-                _WORDS.get(one.reason, ClusterReason.ARM_CRASHES),
+                ClusterReason.named(one.reason) or ClusterReason.ARM_CRASHES,
                 f"{one.arm} was left at {one.since_time:%Y-%m-%d %H:%M} UTC: {one.message}; it is not entered again until a new "
                 "profile is in force, or the annotation breakeven.dev/resume of the SpeculativeService gets a new value",
             )
@@ -72,7 +71,8 @@ def refuse_answers(check: AnswerCheck, profile: Profile | None, wanted: Arm) -> 
     """
     if check is not AnswerCheck.REQUIRE or wanted == NO_SPECULATION or profile is None:
         return None
-    found = profile.arm(wanted).answers if profile.measured(wanted) else None
+    fit = profile.fit_of(wanted)
+    found = fit.answers if fit is not None else None
     word = _ABOUT_ANSWERS.get(found or "", Reason.ANSWERS_UNDECIDED)
     if word is Reason.ANSWERS_AGREE:
         return None
@@ -85,12 +85,6 @@ def refuse_answers(check: AnswerCheck, profile: Profile | None, wanted: Arm) -> 
         word,
         f"calibration.answers.check is Require, and {said[0].lower()}{said[1:].rstrip('.')}; a new calibration compares them again",
     )
-
-
-def wrong_answers(check: AnswerCheck, profile: Profile | None, arm: Arm) -> Refusal | None:
-    """Why an arm is left for its answers; None if the profile does not say that they are wrong, or that is accepted."""
-    refusal = refuse_answers(check, profile, arm)
-    return refusal if refusal is not None and refusal.reason in _WRONG else None
 
 
 def exceeded(guards: Sequence[Guard], values: Mapping[str, float]) -> Refusal | None:
@@ -133,23 +127,16 @@ _RECENT_S = 3600.0
 _OFTEN_PER_HOUR = 0.25
 
 
-def why_leave(
-    context: RolloutContext,
-    running: RunningArm,
-    later: LaterReading | None,
-    profiles: Sequence[ProfileEntry] = (),
-    breach: Refusal | None = None,
-) -> Refusal | None:
+def why_leave(case: Case, observation: ServiceObservation) -> Refusal | None:
     """Why the arm in place is left for no speculation; None if nothing shows that it should be.
 
-    An arm that the operator did not choose is not left by it. `later` is None if Prometheus was not asked about requests since, and
-    `breach` is a guard of the user that is exceeded.
+    An arm that the operator did not choose is not left by it.
     """
-    arm = running.arm
-    if arm is None or arm.k == 0 or running.source != "Annotation":
+    arm, context, breach = case.running.arm, case.context, case.breach
+    if arm is None or arm.k == 0 or case.running.source != "Annotation":
         return None
     if same_value(context.memory.written_value, context.workload.value):
-        outlived = _outlived(context.workload, arm.name, profiles)
+        outlived = _outlived(context.workload, arm.name, observation.profiles)
         if outlived is not None:
             return Refusal(ClusterReason.FINGERPRINT_CHANGED, outlived)
     crash = crashing(context.workload, context.now)
@@ -159,10 +146,12 @@ def why_leave(
     if breach is not None and rolled is not None and (context.now - rolled).total_seconds() <= _GUARDED_S:
         return breach
     before = context.memory.requests_before
-    found = _since(context, later) if before is not None and before.arm == arm.name else None
-    if found is None or not found.fails(last_look=False):
-        return None
-    return Refusal(ClusterReason.ROLL_FAILS_REQUESTS, found.said)
+    found = _since(context, observation.later) if before is not None and before.arm == arm.name else None
+    if found is not None and found.fails(last_look=False):
+        return Refusal(ClusterReason.ROLL_FAILS_REQUESTS, found.said)
+    # Answers that the profile says are wrong, unless that is accepted.
+    refusal = refuse_answers(case.spec.answer_check, case.profile, arm)
+    return refusal if refusal is not None and refusal.reason in _WRONG else None
 
 
 def why_not_back(rollout: Rollout | None, workload: Workload, profiles: Sequence[ProfileEntry]) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,16 +14,13 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.phrases import counted, figure, ratio_text, spoken
 from breakeven.planning.arm_blocks import LatencyAt
 from breakeven.planning.roll_experiment import MeasuredSpeedup, RollExperiment, SpeedupBounds, experiment
-from breakeven.profile import Conditions, Curve, speedups_at_rps
+from breakeven.profile import Curve, speedups_at_rps
 from breakeven.reasons import Witness
-from breakeven_operator.case import RollReading
+from breakeven_operator.case import Case
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.observing.roll_metrics import RolledPods, both_arms
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.targetstatus import HistoryResult, Rollout
-from breakeven_operator.step import ProfileEntry
-from breakeven_operator.workloads.target import Refusal
-from breakeven_operator.workloads.workload import Workload
 
 # Beyond this share of an arm's saturation its law has no slope to move a latency by: a saturation that is a few percent off
 # makes any number of it, and an arm that was left because it was saturated would look fast.
@@ -34,33 +30,6 @@ _HOW = {
     Witness.BEFORE_AFTER: "before and after",
     Witness.BOTH: "side by side, before and after",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RollEvidence:
-    """Evidence by which a roll is measured; readings are None if Prometheus was not asked.
-
-    Attributes:
-        reading: blocks of its pods.
-        entry: the profile in force, if any.
-        conditions: lengths and dispersion of present requests. Acceptance is as calibrated: what is accepted now shows in the
-            measurement, and no slope hangs on it much.
-        failures: HTTP requests of its pods.
-        breach: the user's guard that is exceeded.
-    """
-
-    reading: RollReading | None
-    workload: Workload
-    model_name: str
-    entry: ProfileEntry | None
-    conditions: Conditions
-    window_s: float
-    failures: RollReading | None = None
-    breach: Refusal | None = None
-
-    def rolled(self, rollout: Rollout) -> RolledPods | None:
-        """Pods of both arms; None if it was not seen which pods run which arm."""
-        return RolledPods.of(rollout, self.workload, self.model_name)
 
 
 class RollFinding(NamedTuple):
@@ -100,30 +69,31 @@ class RollFinding(NamedTuple):
         )
 
 
-def so_far(rollout: Rollout, evidence: RollEvidence) -> Rollout:
+def so_far(rollout: Rollout, case: Case) -> Rollout:
     """The change with what was measured of it until now, for one that ends before its last word."""
-    found = find_speedup(rollout, evidence)
+    found = find_speedup(rollout, case, RolledPods.of(rollout, case.workload, case.model_name))
     return rollout if isinstance(found, str) else found.kept_in(rollout)
 
 
-def find_speedup(rollout: Rollout, evidence: RollEvidence) -> RollFinding | str:
-    """The measurement beside the promise; or why there is none, as the end of a sentence."""
-    reading, entry = evidence.reading, evidence.entry
-    rolled = evidence.rolled(rollout)
+def find_speedup(rollout: Rollout, case: Case, rolled: RolledPods | None) -> RollFinding | str:
+    """The measurement beside the promise; or why there is none, as the end of a sentence.
+
+    Acceptance is as calibrated: what is accepted now shows in the measurement, and no slope hangs on it much.
+    """
+    reading, profile = case.roll.latencies, case.profile
     if reading is None or reading.error is not None:
         return f"Prometheus gives no figures of it ({reading.error if reading else 'it was not asked'})"
     if rolled is None:
         return "which pods run which arm was not seen"
-    others = sorted({*evidence.workload.gpu_products} - {rollout.gpu_product})
+    others = sorted({*case.workload.gpu_products} - {rollout.gpu_product})
     if rollout.gpu_product is not None and others:
         return f"its pods run on {', '.join(others)} too, and it began on {rollout.gpu_product} alone: classes would be compared, not arms"
-    profile = entry.profile if entry is not None else None
     arms = {fit.arm.name: fit.arm for fit in profile.arms} if profile is not None else {}
     old, new = arms.get(rollout.from_arm or ""), arms.get(rollout.to_arm or "")
     if profile is None or old is None or new is None:
         return "the profile in force does not hold both arms"
     try:
-        curves = [profile.curve(arm, evidence.conditions) for arm in (old, new)]
+        curves = [profile.curve(arm, case.live.conditions) for arm in (old, new)]
         result = experiment(*both_arms(reading, rolled), *map(_law, curves))
         if result.found is None:
             return _why_nothing(result, old, new)

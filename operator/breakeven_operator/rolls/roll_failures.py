@@ -306,36 +306,11 @@ _LENGTH = 0.1
 _SIGNIFICANT_LENGTH = 6.0
 
 
-class AnswerCounts(NamedTuple):
-    """Answers of one arm: finished, cut off at their longest, aborted by clients, of one token at most, and tokens of all."""
+class AnswerShift(NamedTuple):
+    """How answers of the new arm differ from the old one's in the same time, as a sentence; `differing` names what does significantly."""
 
-    finished: float
-    cut: float
-    aborted: float
-    brief: float
-    tokens: float
-
-    @property
-    def said(self) -> str:
-        """The figures in words."""
-        shares = (count / self.finished for count in (self.cut, self.aborted, self.brief))
-        cut, aborted, brief = map(percent, shares)
-        return f"{self.tokens / self.finished:.0f} tokens, {cut} ended at max_tokens, {aborted} aborted, {brief} of one token at most"
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerShift:
-    """How answers of the new arm differ from the old one's in the same time; `differing` names what does significantly."""
-
-    old: AnswerCounts
-    new: AnswerCounts
+    said: str
     differing: tuple[str, ...]
-
-    @property
-    def said(self) -> str:
-        """Both arms' figures, and what of them differs, as a sentence."""
-        what = f" ({', '.join(self.differing)} differ significantly)" if self.differing else ""
-        return f"answers: {self.new.said}, against {self.old.said}{what}"
 
 
 def answer_counters(matchers: Sequence[Matcher], prefix: str, once: Callable[[str], str]) -> dict[str, str]:
@@ -361,27 +336,36 @@ def find_answers(reading: RollReading | None, rolled: RolledPods | None) -> Answ
     old, new = grown_blocks(reading, rolled, _STATS, (SERVED, TOKENS))
     together = (np.nan_to_num(old[0]) > 0) & (np.nan_to_num(new[0]) > 0)
     old, new = old[:, together], new[:, together]
-    counts = [AnswerCounts(*(float(total) for total in np.nansum(blocks, axis=1))) for blocks in (old, new)]
-    if min(one.finished for one in counts) < _FEWEST_ANSWERS or min(one.tokens for one in counts) <= 0.0:
+    counts = [np.nansum(blocks, axis=1) for blocks in (old, new)]
+    if min(one[0] for one in counts) < _FEWEST_ANSWERS or min(one[4] for one in counts) <= 0.0:
         return None
     differing = [
         name
-        for name, both_ways in (("cut", True), ("aborted", False), ("brief", False))
-        if _differs(name, *counts, both_ways=both_ways)
+        for place, name in enumerate(("cut", "aborted", "brief"), 1)
+        if _differs(*((one[place], one[0]) for one in counts), both_ways=name == "cut")
     ]
     if _lengths_differ(old, new):
         differing.append("tokens")
-    return AnswerShift(counts[0], counts[1], tuple(differing))
+    of_old, of_new = map(_answers_said, counts)
+    what = f" ({', '.join(differing)} differ significantly)" if differing else ""
+    return AnswerShift(f"answers: {of_new}, against {of_old}{what}", tuple(differing))
 
 
-def _differs(name: str, of_old: AnswerCounts, of_new: AnswerCounts, *, both_ways: bool) -> bool:
-    """Whether two shares of answers differ significantly, and by at least one percent of all answers."""
-    old, new = float(getattr(of_old, name)), float(getattr(of_new, name))
-    change = new / of_new.finished - old / of_old.finished
-    pooled = (old + new + 1.0) / (of_old.finished + of_new.finished + 2.0)
-    sd = math.sqrt(_BURST * pooled * (1.0 - pooled) * (1.0 / of_old.finished + 1.0 / of_new.finished))
+def _answers_said(counts: FloatArray) -> str:
+    """The sums of `_STATS` of one arm in words."""
+    finished, *others, tokens = counts
+    cut, aborted, brief = (percent(float(one / finished)) for one in others)
+    return f"{tokens / finished:.0f} tokens, {cut} ended at max_tokens, {aborted} aborted, {brief} of one token at most"
+
+
+def _differs(of_old: tuple[float, float], of_new: tuple[float, float], *, both_ways: bool) -> bool:
+    """Whether two shares of answers, each as count and answers, differ significantly, and by at least one percent of all answers."""
+    (old, of_all), (new, now_all) = of_old, of_new
+    change = new / now_all - old / of_all
+    pooled = (old + new + 1.0) / (of_all + now_all + 2.0)
+    sd = math.sqrt(_BURST * pooled * (1.0 - pooled) * (1.0 / of_all + 1.0 / now_all))
     size = abs(change) if both_ways else change
-    return size > _SHARE and size > _SIGNIFICANT * sd
+    return bool(size > _SHARE and size > _SIGNIFICANT * sd)
 
 
 def _lengths_differ(old: FloatArray, new: FloatArray) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.phrases import change_text, counted, figure, fixed, ratio_text, spoken
 from breakeven_operator.actions import EmitEvent, WriteAnnotation
@@ -36,87 +36,58 @@ _LONGEST_S = 366 * 86400.0
 _MAX_BACKOFF_FACTOR = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ArmChange:
-    """A change of arm that is to begin, with the figures that it was decided on.
+def begin(context: RolloutContext, change: Rollout, speedup: Estimate) -> RolloutStep:
+    """Start a change of arm while nothing is under way but, at most, the confirmation of an earlier one.
 
-    Attributes:
-        value: the annotation's new value.
-        speedup: latency of the old arm over latency of the new arm; infinite if only the old arm is saturated.
-        load_rps: load per replica.
+    The change has arms, value, reason, and load and latency before it. Its speedup is infinite if only the old arm is saturated.
     """
-
-    from_arm: Arm
-    to_arm: Arm
-    value: str
-    reason: str
-    speedup: Estimate = field(default_factory=Estimate)
-    load_rps: float | None = None
-
-    def __str__(self) -> str:
-        """`no speculation -> eagle/3 (GainAboveThreshold): predicted 1.50x (1.40 to 1.60) at 3 rps per replica`."""
-        return f"{change_text(self.from_arm, self.to_arm)} ({self.reason}){self._predicted()}"
-
-    def _predicted(self) -> str:
-        value, lower, upper = self.speedup.value, self.speedup.lower, self.speedup.upper
-        if value is None:
-            return ""
-        if math.isinf(value):
-            text = f": {spoken(self.from_arm)} is saturated by its law"
-        elif lower is not None and upper is not None and math.isfinite(upper):
-            text = f": predicted {ratio_text(self.speedup)}"
-        elif lower is not None:
-            # Next to the old arm's saturation the estimate is any large number; only its lower end says something.
-            text = f": predicted {fixed(lower, 2)}x or more"
-        else:
-            text = f": predicted {fixed(value, 2)}x (without bounds)"
-        return text if self.load_rps is None else f"{text} at {figure(self.load_rps)} rps per replica"
-
-
-def begin(context: RolloutContext, change: ArmChange) -> RolloutStep:
-    """Start a change of arm while nothing is under way but, at most, the confirmation of an earlier one."""
     now, workload = context.now, context.workload
     seed = f"{context.service.uid}/{workload.ref.uid}/{workload.generation}/{now.isoformat()}/{change.value}"
-    rollout = Rollout(
+    rollout = change.replace(
         id=hashlib.sha256(seed.encode()).hexdigest()[:8],
-        from_arm=change.from_arm.name,
-        to_arm=change.to_arm.name,
-        reason=change.reason,
-        phase=RolloutPhase.INTENDED,
-        value=change.value,
         previous_value=workload.value,
         started_time=now,
         deadline_time=now + timedelta(seconds=deadline_s(context)),
         target_generation=workload.generation,
         # No decimal is infinite: next to saturation there is no ratio to be held against a measurement.
-        **bounded("predicted_speedup", change.speedup),
-        load_rps=change.load_rps,
+        **bounded("predicted_speedup", speedup),
         from_replica_set=workload.newest_revision,
         gpu_product=next(iter(workload.gpu_products), None),
     )
-    message = str(change)
-    return RolloutStep(
+    enters = change.to_arm != NO_SPECULATION.name
+    return context.step(
+        ClusterReason.ROLL_STARTED,
+        f"{change_text(change.from_arm, change.to_arm)} ({change.reason}){_predicted(change, speedup)}",
         rollout=rollout,
         memory=context.memory.replace(
             written_value=change.value,
             last_switch_time=now,
             restores=0,
-            running_arm=change.to_arm.name,
+            running_arm=change.to_arm,
             # Requests on the arm that replaces one are compared with them once more.
-            requests_before=context.memory.requests_before if change.to_arm.k == 0 else None,
+            requests_before=None if enters else context.memory.requests_before,
         ),
         ended=ended(context, HistoryResult.UNMEASURED, "another change began first"),
         write=WriteAnnotation(
-            workload.ref,
-            change.value,
-            workload.generation,
-            force=context.memory.force_next,
+            workload.ref, change.value or "null", workload.generation, force=context.memory.force_next
         ),
-        events=(context.event(ClusterReason.ROLL_STARTED, message),),
-        reason=ClusterReason.ROLL_STARTED,
-        message=message,
-        busy=True,
     )
+
+
+def _predicted(change: Rollout, speedup: Estimate) -> str:
+    value, lower, upper = speedup.value, speedup.lower, speedup.upper
+    if value is None:
+        return ""
+    if math.isinf(value):
+        text = f": {spoken(change.from_arm)} is saturated by its law"
+    elif lower is not None and upper is not None and math.isfinite(upper):
+        text = f": predicted {ratio_text(speedup)}"
+    elif lower is not None:
+        # Next to the old arm's saturation the estimate is any large number; only its lower end says something.
+        text = f": predicted {fixed(lower, 2)}x or more"
+    else:
+        text = f": predicted {fixed(value, 2)}x (without bounds)"
+    return text if change.load_rps is None else f"{text} at {figure(change.load_rps)} rps per replica"
 
 
 def watch(context: RolloutContext) -> RolloutStep:
@@ -264,16 +235,15 @@ def _rolling(context: RolloutContext, begun: Rollout) -> RolloutStep:
     # All new pods serve: what old ones still drain delays the measurement, and is no reason to restart all of them.
     if workload.settled or (late and workload.rolled_out):
         message = f"{rollout.change}: {_all_run(workload)}{workload.lost_words}"
-        return RolloutStep(
+        return context.step(
+            ClusterReason.ROLL_FINISHED,
+            message,
+            warning=bool(workload.lost),
+            busy=False,
             rollout=rollout.replace(
-                phase=RolloutPhase.CONFIRMING,
-                finished_time=now,
-                unschedulable_since_time=None,
+                phase=RolloutPhase.CONFIRMING, finished_time=now, unschedulable_since_time=None
             ),
             memory=context.memory.replace(last_switch_time=now),
-            events=(context.event(ClusterReason.ROLL_FINISHED, message, warning=bool(workload.lost)),),
-            reason=ClusterReason.ROLL_FINISHED,
-            message=message,
         )
     trouble = workload.trouble
     waited = trouble.waited(rollout.started_time, now) if trouble is not None else timedelta()
@@ -341,14 +311,12 @@ def _waiting_for_its_user(context: RolloutContext, rollout: Rollout) -> Rollout:
 def _aborted(context: RolloutContext, rollout: Rollout, how: str) -> RolloutStep:
     """The target's controller has given the change up: it stays as it is, because going on or back is its user's choice."""
     message = f"{rollout.change}: {context.workload.title} {how}; nothing is undone or tried again"
-    return RolloutStep(
-        rollout=None,
+    return context.step(
+        ClusterReason.ROLL_ABORTED,
+        message,
+        warning=True,
         memory=context.memory.replace(last_switch_time=context.now),
         ended=ended(context, HistoryResult.SUPERSEDED, message),
-        events=(context.event(ClusterReason.ROLL_ABORTED, message, warning=True),),
-        reason=ClusterReason.ROLL_ABORTED,
-        message=message,
-        busy=True,
     )
 
 
@@ -424,7 +392,7 @@ def _all_run(workload: Workload) -> str:
 
 def _meaning(reason: str | None) -> str:
     """A cluster reason's meaning as the end of a sentence; empty for any other word."""
-    known = next((one for one in ClusterReason if one == reason), None)
+    known = ClusterReason.named(reason)
     return f": {known.meaning[0].lower()}{known.meaning[1:].rstrip('.')}" if known is not None else ""
 
 

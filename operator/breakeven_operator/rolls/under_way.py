@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.reasons import Reason
-from breakeven_operator.case import ServiceObservation
+from breakeven_operator.case import Case, ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RESUME_ANNOTATION
-from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.observing.roll_metrics import RolledPods
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE, MemoryStatus
 from breakeven_operator.resources.targetstatus import MEASURED_PHASES, HistoryResult, Rollout, RolloutPhase
 from breakeven_operator.rolls.annotation_owner import hand_back
@@ -22,29 +22,26 @@ from breakeven_operator.rolls.barred_arms import LEAVING, acquit, barred, crashi
 from breakeven_operator.rolls.roll_evidence import (
     GIVE_UP_WINDOWS,
     JUDGED_WINDOWS,
-    RollEvidence,
     RollFinding,
     find_speedup,
     outcome,
 )
-from breakeven_operator.rolls.roll_failures import FailureFinding, find_answers, find_failures
+from breakeven_operator.rolls.roll_failures import AnswerShift, FailureFinding, find_answers, find_failures
 from breakeven_operator.rolls.rollout import end, forget_target, undo, watch
-from breakeven_operator.step import ProfileEntry, RolloutContext, RolloutStep, windows_since
+from breakeven_operator.step import RolloutContext, RolloutStep, windows_since
 from breakeven_operator.workloads.target import Refusal
 
 
-def go_on(
-    service: SpeculativeService,
-    context: RolloutContext,
-    evidence: RollEvidence,
-    observation: ServiceObservation,
-) -> RolloutStep:
+def go_on(case: Case, observation: ServiceObservation) -> RolloutStep:
     """The step of whatever is under way; one without a write and not busy if nothing is."""
+    context = case.context
     outlived = why_not_back(context.rollout, context.workload, observation.profiles)
-    return acquit(_step(service, replace(context, outlived=outlived), evidence), context, observation.later)
+    step = _step(replace(case, context=replace(context, outlived=outlived)))
+    return acquit(step, context, observation.later)
 
 
-def _step(service: SpeculativeService, context: RolloutContext, evidence: RollEvidence) -> RolloutStep:
+def _step(case: Case) -> RolloutStep:
+    service, context = case.service, case.context
     seen = service.status.target
     before = context.memory.target_uid or (seen.uid if seen is not None else None)
     if before not in {None, context.workload.ref.uid}:
@@ -58,57 +55,54 @@ def _step(service: SpeculativeService, context: RolloutContext, evidence: RollEv
     step = watch(context)
     if handed is not None:
         step = handed.then(step)
-    rolling = step.rollout is not None and step.rollout.phase is RolloutPhase.ROLLING
-    if step.write is not None or (step.busy and not rolling):
+    waits = step.busy and step.rollout is not None and step.rollout.phase is not RolloutPhase.ROLLING
+    if step.rollout is None or step.write is not None or waits:
         return step
-    judged = verify(replace(context, memory=step.memory, rollout=step.rollout), evidence)
+    judged = verify(case.after(step))
     return step.then(judged) if judged is not None else step
 
 
-def verify(context: RolloutContext, evidence: RollEvidence) -> RolloutStep | None:
+def verify(case: Case) -> RolloutStep | None:
     """Judge a roll by what was measured of it so far; None if it is too early to say, or nothing is measured.
 
     - Undone: its speedup is significantly below 1 and below the promise for this load; from the first blocks on, in
       the middle of the roll too. An arm that a person pinned stays, and is said to lose.
     - Its last word: three windows after the roll has finished; up to six while nothing is proved or too few requests came.
     """
-    rollout = context.rollout
+    context, rollout = case.context, case.context.rollout
     if rollout is None or rollout.phase not in MEASURED_PHASES:
         return None
-    windows = windows_since(context, rollout, evidence.window_s)
+    windows = windows_since(context, rollout, case.spec.metrics_source.window_seconds)
     crash = crashing(context.workload, context.now) if windows >= 0.0 else None
     if crash is not None and why_kept(context, rollout) is None:
-        return undo_and_bar(context, rollout, ClusterReason.ARM_CRASHES, crash, evidence.entry)
-    if (
-        evidence.breach is not None
-        and rollout.reason not in LEAVING
-        and rollout.to_arm != NO_SPECULATION.name
-    ):
-        return undo_by_guard(context, rollout, evidence.breach, evidence.entry)
-    rolled = evidence.rolled(rollout)
-    failing = find_failures(evidence.failures, rolled)
+        return undo_and_bar(case, rollout, ClusterReason.ARM_CRASHES, crash)
     # An arm that is left for its failures was left too late to compare them with failures of the next arm.
     left = rollout.reason in LEAVING
+    if case.breach is not None and not left and rollout.to_arm != NO_SPECULATION.name:
+        return undo_by_guard(case, rollout, case.breach)
+    rolled = RolledPods.of(rollout, context.workload, case.model_name)
+    failing = find_failures(case.roll.failures, rolled)
     if not left and not isinstance(failing, str) and failing.fails(last_look=windows >= JUDGED_WINDOWS):
-        return undo_failing(context, rollout, failing, evidence.entry)
+        return undo_failing(case, rollout, failing)
     withdrawn = rollout.reason == ClusterReason.FINGERPRINT_CHANGED
-    found = "the pods before it ran another template" if withdrawn else find_speedup(rollout, evidence)
-    remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
-    if not isinstance(failing, str) and failing.is_noticed:
-        remark = f"; {failing.said}"
-    return _last_word(context, rollout, evidence, found, failing, remark)
+    found = "the pods before it ran another template" if withdrawn else find_speedup(rollout, case, rolled)
+    answers = find_answers(case.roll.failures, rolled) if windows >= JUDGED_WINDOWS else None
+    return _last_word(case, rollout, windows, found, failing, answers)
 
 
 def _last_word(
-    context: RolloutContext,
+    case: Case,
     rollout: Rollout,
-    evidence: RollEvidence,
+    windows: float,
     found: RollFinding | str,
     failing: FailureFinding | str,
-    remark: str,
+    answers: AnswerShift | None,
 ) -> RolloutStep | None:
     """End the measurement of a roll, or undo it; None if it goes on."""
-    windows = windows_since(context, rollout, evidence.window_s)
+    context = case.context
+    remark = f"; failures not measured: {failing}" if isinstance(failing, str) else ""
+    if not isinstance(failing, str) and failing.is_noticed:
+        remark = f"; {failing.said}"
     if isinstance(found, str):
         if windows < GIVE_UP_WINDOWS:
             return None
@@ -122,12 +116,11 @@ def _last_word(
     if word.result is HistoryResult.DISPROVED:
         kept = why_kept(context, rollout)
         if kept is None:
-            return undo_disproved(context, rollout, word, evidence.entry)
+            return undo_disproved(case, rollout, word)
         if windows < JUDGED_WINDOWS:
             return None
         remark = f"{kept}{remark}"
     message = f"{rollout.change}: {word.said}{remark}"
-    answers = find_answers(evidence.failures, evidence.rolled(rollout))
     measured = replace(context, rollout=word.kept_in(rollout))
     step = end(measured, word.result, word.reason, f"{message}{f'; {answers.said}' if answers else ''}")
     step = with_requests(step, rollout, failing)
@@ -166,65 +159,49 @@ def rolls_stopped(memory: MemoryStatus, profile_name: str) -> Refusal | None:
     )
 
 
-def undo_disproved(
-    context: RolloutContext,
-    rollout: Rollout,
-    found: RollFinding,
-    entry: ProfileEntry | None,
-) -> RolloutStep:
+def undo_disproved(case: Case, rollout: Rollout, found: RollFinding) -> RolloutStep:
     """Undo the roll, suspect the profile that asked for it, and stop after three in a row."""
-    said = found.said
-    step = undo(context, found.kept_in(rollout), ClusterReason.ROLL_DISPROVED, said)
-    if step.write is None or entry is None:
+    context, profile = case.context, case.calibrated.profile_name
+    step = undo(context, found.kept_in(rollout), ClusterReason.ROLL_DISPROVED, found.said)
+    if step.write is None or profile is None:
         return step
     memory = step.memory
-    count = (memory.disproved if memory.disproved_profile == entry.name else 0) + 1
-    memory = memory.replace(disproved=count, disproved_profile=entry.name)
-    why = f"{rollout.change}: {said}"
-    memory = suspected(memory, entry.name, ClusterReason.ROLL_DISPROVED, why, context.now)
-    stop = rolls_stopped(memory, entry.name)
+    count = (memory.disproved if memory.disproved_profile == profile else 0) + 1
+    memory = memory.replace(disproved=count, disproved_profile=profile)
+    why = f"{rollout.change}: {found.said}"
+    memory = suspected(memory, profile, ClusterReason.ROLL_DISPROVED, why, context.now)
+    stop = rolls_stopped(memory, profile)
     events = () if stop is None else (context.event(stop.reason, stop.message, warning=True),)
     return replace(step, memory=memory, events=(*step.events, *events))
 
 
-def undo_failing(
-    context: RolloutContext, rollout: Rollout, failing: FailureFinding, entry: ProfileEntry | None
-) -> RolloutStep:
+def undo_failing(case: Case, rollout: Rollout, failing: FailureFinding) -> RolloutStep:
     """Undo a roll whose new arm fails requests, and bar that arm."""
-    kept = why_kept(context, rollout)
-    if kept is None:
-        step = undo_and_bar(context, rollout, ClusterReason.ROLL_FAILS_REQUESTS, failing.said, entry)
-        if step.write is None:
-            return step
-        # Later requests without the arm show whether it was to blame.
-        before = failing.old.kept(rollout.to_arm or "")
-        return replace(step, memory=step.memory.replace(requests_before=before))
-    message = f"{rollout.change}: {failing.said}{kept}"
-    return end(context, HistoryResult.DISPROVED, ClusterReason.ROLL_FAILS_REQUESTS, message)
+    step = undo_and_bar(case, rollout, ClusterReason.ROLL_FAILS_REQUESTS, failing.said)
+    if step.write is None:
+        return step
+    # Later requests without the arm show whether it was to blame.
+    before = failing.old.kept(rollout.to_arm or "")
+    return replace(step, memory=step.memory.replace(requests_before=before))
 
 
-def undo_by_guard(
-    context: RolloutContext, rollout: Rollout, breach: Refusal, entry: ProfileEntry | None
-) -> RolloutStep:
-    """Undo a roll with the name of the user's guard as its reason; an arm that a person pinned stays, and that is said."""
-    kept = why_kept(context, rollout)
-    if kept is not None:
-        message = f"{rollout.change}: {breach.message}{kept}"
-        return end(context, HistoryResult.DISPROVED, ClusterReason.GUARD_EXCEEDED, message)
-    step = undo_and_bar(context, rollout, ClusterReason.GUARD_EXCEEDED, breach.message, entry)
+def undo_by_guard(case: Case, rollout: Rollout, breach: Refusal) -> RolloutStep:
+    """Undo a roll with the name of the user's guard as its reason."""
+    step = undo_and_bar(case, rollout, ClusterReason.GUARD_EXCEEDED, breach.message)
     if step.write is None or step.rollout is None:
         return step
     return replace(step, rollout=step.rollout.replace(reason=breach.message.partition(":")[0]))
 
 
-def undo_and_bar(
-    context: RolloutContext, rollout: Rollout, reason: ClusterReason, said: str, entry: ProfileEntry | None
-) -> RolloutStep:
-    """Undo a roll, and bar its new arm."""
+def undo_and_bar(case: Case, rollout: Rollout, reason: ClusterReason, said: str) -> RolloutStep:
+    """Undo a roll, and bar its new arm; an arm that a person pinned stays, and that is said."""
+    context, kept = case.context, why_kept(case.context, rollout)
+    if kept is not None:
+        return end(context, HistoryResult.DISPROVED, reason, f"{rollout.change}: {said}{kept}")
     step = undo(context, rollout, reason, said)
     if step.write is None:
         return step
-    profile = entry.name if entry is not None else None
+    profile = case.calibrated.profile_name
     return replace(step, memory=barred(step.memory, rollout.to_arm or "", reason, said, profile, context.now))
 
 

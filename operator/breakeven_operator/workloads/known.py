@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from breakeven.serving.rolling import (
-    Strategy,
     group_strategy,
     groups_held_back,
     held_back,
@@ -36,7 +35,7 @@ from breakeven_operator.kinds import (
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.speculativeservice import TargetReference
-from breakeven_operator.workloads.object_facts import Trouble, owner_uid
+from breakeven_operator.workloads.object_facts import owner_uid
 from breakeven_operator.workloads.other_kinds import ForeignKind
 from breakeven_operator.workloads.workload_kind import (
     ALONE,
@@ -321,18 +320,10 @@ class OwningKind(WorkloadKind):
     own_writers = frozenset({"manager"})
     takes_back = False
 
-    def __init__(self, child: WorkloadKind | None = None) -> None:
-        if child is not None:
-            self.keeps_names = child.keeps_names
-            self.without_loss = child.without_loss
-        # Of either child: asked before anybody knows which it is.
-        self.refusals_in_events = any(one.refusals_in_events for one in self.made_as.values())
-        self._of_child: dict[str, Self] = {}
-
-    def of(self, manifest: Manifest) -> Self:
+    def of(self, manifest: Manifest) -> tuple[WorkloadKind, Manifest]:
         """See WorkloadKind.of."""
-        child = self._child(manifest)
-        return self._of_child.setdefault(child.resource.kind, type(self)(child))
+        child = maker_of(manifest)
+        return next(one for one in self.made_as.values() if one.resource.kind == child["kind"]), child
 
     def made_of(self, parent: Manifest, found: Mapping[Ref, Manifest]) -> Manifest | None:
         """The parent with the child that its controller made, if that is found; None before there is one."""
@@ -351,10 +342,6 @@ class OwningKind(WorkloadKind):
         wanted = " and no ".join(kind.resource.kind for kind in self.made_as.values())
         return f"its controller has made no {wanted} of it: kubectl describe it, its conditions say why"
 
-    def _child(self, manifest: Manifest) -> WorkloadKind:
-        kind = maker_of(manifest)["kind"]
-        return next(one for one in self.made_as.values() if one.resource.kind == kind)
-
     def check(self, manifest: Manifest) -> None:
         """See WorkloadKind.check; its child is checked as an object of its own kind."""
         self.value_of(manifest)
@@ -363,64 +350,24 @@ class OwningKind(WorkloadKind):
     def _annotations_at(self, manifest: Manifest) -> list[tuple[str, ...]]:  # noqa: ARG002 - there is one place
         return [self.annotated]
 
-    def given_value(self, manifest: Manifest) -> str | None:
-        """See WorkloadKind.given_value."""
-        return self._child(manifest).value_of(maker_of(manifest))
-
     def observed_generation(self, manifest: Manifest) -> int:
         """See WorkloadKind.observed_generation; its own status does not say it of every change."""
         own, wanted = int(manifest["metadata"].get("generation") or 0), self.value_of(manifest)
-        child = maker_of(manifest)
-        copied = wanted is None or self.given_value(manifest) == wanted
-        acted = self._child(manifest).observed_generation(child) >= int(
-            child["metadata"].get("generation") or 0
-        )
+        kind, child = self.of(manifest)
+        copied = wanted is None or kind.value_of(child) == wanted
+        acted = kind.observed_generation(child) >= int(child["metadata"].get("generation") or 0)
         return own if copied and acted else own - 1
-
-    def template(self, manifest: Manifest) -> Manifest:
-        """The child's pod template."""
-        return self._child(manifest).template(maker_of(manifest))
-
-    def workers(self, manifest: Manifest) -> Workers:
-        """See WorkloadKind.workers."""
-        return self._child(manifest).workers(maker_of(manifest))
-
-    def owners(self, manifest: Manifest, makers: Iterable[Manifest]) -> frozenset[str]:
-        """Uids of what owns the child's pods."""
-        return self._child(manifest).owners(maker_of(manifest), makers)
 
     def newest_revision(self, manifest: Manifest, makers: Iterable[Manifest]) -> str:
         """See WorkloadKind.newest_revision."""
-        return self._child(manifest).newest_revision(maker_of(manifest), makers)
-
-    def revision_of(self, pod: Manifest) -> str:
-        """By the child's kind, which the pod shows: of a group by its label."""
-        labels = pod["metadata"].get("labels") or {}
-        kinds = list(self.made_as.values())
-        labelled = (one for one in kinds if any(label in labels for label in one.pod_labels))
-        return next(labelled, kinds[0]).revision_of(pod)
-
-    def counts(self, manifest: Manifest) -> PodCounts:
-        """See WorkloadKind.counts."""
-        return self._child(manifest).counts(maker_of(manifest))
+        kind, child = self.of(manifest)
+        return kind.newest_revision(child, makers)
 
     def held(self, manifest: Manifest) -> str | None:
         """See WorkloadKind.held."""
-        child = maker_of(manifest)
-        why = self._child(manifest).held(child)
+        kind, child = self.of(manifest)
+        why = kind.held(child)
         return f"is served by {child['kind']} {child['metadata']['name']}, which {why}" if why else None
-
-    def waits_for_ready(self, manifest: Manifest) -> bool:
-        """See WorkloadKind.waits_for_ready."""
-        return self._child(manifest).waits_for_ready(maker_of(manifest))
-
-    def strategy(self, manifest: Manifest, desired: int) -> Strategy:
-        """See WorkloadKind.strategy."""
-        return self._child(manifest).strategy(maker_of(manifest), desired)
-
-    def trouble(self, manifest: Manifest, refusal: str) -> Trouble | None:
-        """See WorkloadKind.trouble."""
-        return self._child(manifest).trouble(maker_of(manifest), refusal)
 
 
 _MODE = "serving.kserve.io/deploymentMode"

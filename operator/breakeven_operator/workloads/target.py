@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 from breakeven.reasons import Reason
 from breakeven.serving.rolling import unshareable
@@ -261,21 +261,17 @@ def _unreadable(engine: ServedEngine) -> Refusal:
     return Refusal(ClusterReason.ENGINE_UNCLEAR, str(engine.opt_in.refusal))
 
 
-class Claim(NamedTuple):
-    """A SpeculativeService on a target; the smallest one claimed it first."""
+Claim: TypeAlias = tuple[str, str, str]
+"""When a SpeculativeService was made, its uid and its name; the smallest one of a target claimed it first."""
 
-    created: str
-    uid: str
-    name: str
 
-    @classmethod
-    def of(cls, service: SpeculativeService) -> Claim:
-        """Claim of a service."""
-        meta = service.metadata
-        return cls(str(meta.creation_timestamp or ""), meta.uid, meta.name)
+def claim_of(service: SpeculativeService) -> Claim:
+    """Claim of a service."""
+    meta = service.metadata
+    return str(meta.creation_timestamp or ""), meta.uid, meta.name
 
 
 def older_claim(claims: Iterable[Claim], own: Claim) -> str | None:
     """The service that claimed a target before ours; None if ours was the first."""
     first = min(claims, default=own)
-    return first.name if first < own else None
+    return first[2] if first < own else None

@@ -31,7 +31,7 @@ from breakeven_operator.workloads.object_facts import (
 )
 from breakeven_operator.workloads.object_facts import container as container_status
 from breakeven_operator.workloads.served_engine import ServedEngine
-from breakeven_operator.workloads.workload_kind import ALONE, Workers, WorkloadKind, maker_of
+from breakeven_operator.workloads.workload_kind import ALONE, Workers, WorkloadKind
 
 # No engine takes longer from its node to its first Ready.
 _LONGEST_START_S = 3600.0
@@ -189,6 +189,11 @@ class Workload:
         return parse_time(self.manifest["metadata"].get("creationTimestamp"))
 
     @property
+    def pods_kind(self) -> WorkloadKind:
+        """The kind whose controller makes its pods."""
+        return self.kind.of(self.manifest)[0]
+
+    @property
     def rolled_out(self) -> bool:
         """All pods that the template asks for are available, and no other is wanted; old ones may still drain."""
         return (
@@ -227,9 +232,11 @@ class Workload:
     @property
     def trouble(self) -> Trouble | None:
         """The trouble that keeps the pods of the newest template from coming; None if the cluster names none."""
-        found = [pod.trouble for pod in self.pods if pod.coming and pod.trouble is not None]
-        refused = self.kind.trouble(self.manifest, self.refusal) if self.updated < self.desired else None
-        return worst([*found, refused] if refused is not None else found)
+        found = [pod.trouble for pod in self.pods if pod.coming]
+        if self.updated < self.desired:
+            kind, made = self.kind.of(self.manifest)
+            found.append(kind.trouble(made, self.refusal))
+        return worst(one for one in found if one is not None)
 
     @property
     def lost_words(self) -> str:
@@ -246,7 +253,8 @@ class Workload:
         A controller that goes on when all pods are Ready waits for a broken pod too, of which the template asks no more.
         `in_vain` counts all old pods that are not Ready, otherwise only pods whose trouble the cluster names.
         """
-        if self.observed_generation < self.generation or not self.kind.waits_for_ready(self.manifest):
+        kind, made = self.kind.of(self.manifest)
+        if self.observed_generation < self.generation or not kind.waits_for_ready(made):
             return ""
         names = [
             pod.name
@@ -327,13 +335,13 @@ def observe(
     now: datetime,
 ) -> Workload:
     """Put a workload and the objects around it together; without the engine's `container_name` the template shows it."""
-    meta, kind = manifest["metadata"], kind.of(manifest)
-    template, makers = kind.template(manifest), tuple(around.makers)
+    meta, makers, (pods_kind, made) = manifest["metadata"], tuple(around.makers), kind.of(manifest)
+    template = pods_kind.template(made)
     engine = ServedEngine.of(template, container_name)
-    newest, owners = kind.newest_revision(manifest, makers), kind.owners(manifest, makers)
-    pods, lost = _pods(kind, owners, newest, engine, around, now)
-    counts = kind.counts(manifest)
-    surge, unavailable = kind.strategy(manifest, counts.desired)
+    newest, owners = pods_kind.newest_revision(made, makers), pods_kind.owners(made, makers)
+    pods, lost = _pods(pods_kind, owners, newest, engine, around, now)
+    counts = pods_kind.counts(made)
+    surge, unavailable = pods_kind.strategy(made, counts.desired)
     written, writer = _last_write(meta, kind.own_writers)
     pods = tuple(
         replace(pod, gpu_product=around.node_labels.get(pod.node, {}).get(gpu_label, "")) for pod in pods
@@ -352,18 +360,18 @@ def observe(
         max_surge=surge,
         max_unavailable=unavailable,
         value=kind.value_of(manifest),
-        given=kind.given_value(manifest),
+        given=pods_kind.value_of(made),
         value_managers=kind.value_managers(manifest),
         last_writer=writer,
         last_write_time=parse_time(written),
-        scaled_by=_autoscaler(maker_of(manifest)["metadata"]),
+        scaled_by=_autoscaler(made["metadata"]),
         owner=f"{owner['kind']} {owner['name']}" if (owner := owner_of(manifest)) else None,
         pods=pods,
         gpu_products=tuple(sorted(product for product in products if product)),
         gpu_hint=(template["spec"].get("nodeSelector") or {}).get(gpu_label),
         lost=lost,
         refusal=next((around.warnings[uid] for uid in (meta["uid"], *owners) if uid in around.warnings), ""),
-        workers=kind.workers(manifest),
+        workers=pods_kind.workers(made),
         returned=kind.returned(manifest, makers),
     )
 

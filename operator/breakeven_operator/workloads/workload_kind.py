@@ -104,9 +104,9 @@ class WorkloadKind(ABC):
     beside_at: ClassVar[tuple[tuple[str, ...], ...]] = ()
     partition_at: ClassVar[tuple[str, ...]] = ()
 
-    def of(self, manifest: Manifest) -> WorkloadKind:  # noqa: ARG002 - its objects do not differ
-        """The facts of one object of the kind."""
-        return self
+    def of(self, manifest: Manifest) -> tuple[WorkloadKind, Manifest]:
+        """The kind whose controller makes an object's pods, and the object that it makes them of: itself."""
+        return self, manifest
 
     def pods_of(self, name: str) -> str:
         """Regular expression of the names of a workload's pods; of a kind that names none, of all that begin like its own."""
@@ -145,10 +145,6 @@ class WorkloadKind(ABC):
         """The arm's annotation; None if absent, or if it is not the same in all templates."""
         values = {_at(manifest, path).get(ANNOTATION) for path in self._annotations_at(manifest)}
         return values.pop() if len(values) == 1 else None
-
-    def given_value(self, manifest: Manifest) -> str | None:
-        """The annotation that new pods get."""
-        return self.value_of(manifest)
 
     def observed_generation(self, manifest: Manifest) -> int:
         """The generation that its controller has acted upon."""

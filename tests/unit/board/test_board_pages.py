@@ -150,7 +150,7 @@ def test_rolls_are_a_timeline_of_promise_and_measurement(fleet):
 
 
 def test_a_roll_under_way_says_its_phase_and_which_pods_run_which_arm(fleet):
-    roll = page_of(fleet, name=ROLLING).roll
+    roll = page_of(fleet, name=ROLLING).rolls[0]
     assert [(one.arm, one.pods, one.begin, one.width) for one in roll.pods] == [
         ("eagle/3", 2, 0.0, 33.3),
         ("no speculation", 4, 33.3, 66.7),
@@ -394,9 +394,9 @@ def test_the_history_is_newest_first_and_has_arms_calibrations_and_faults(settle
         last_transition_time=settled.time + timedelta(1),
     )
     entries = history(chat.with_status(chat.status.replace(conditions=(fault,))))
-    assert [one.time for one in entries] == sorted((one.time for one in entries), reverse=True)
-    assert {one.what for one in entries} == {"Arm", "Calibration", "Condition"}
-    assert entries[0].text == "ModelAgrees is False since then: ModelDisagrees"
+    assert [time for time, *_ in entries] == sorted((time for time, *_ in entries), reverse=True)
+    assert {what for _, what, _ in entries} == {"Arm", "Calibration", "Condition"}
+    assert entries[0][2] == "ModelAgrees is False since then: ModelDisagrees"
 
 
 def test_what_if_answers_below_its_form_and_refuses_in_one_line(settled):

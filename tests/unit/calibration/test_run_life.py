@@ -192,17 +192,6 @@ def test_an_arm_has_the_time_that_its_points_at_other_lengths_take(world):
     assert (limits.sweep_s, limits.halved) == ((2 + 1 + 3) * point_s, False)
 
 
-def test_a_rough_break_even_shows_before_the_fit(world):
-    world.turn()
-    world.turn()
-    world.measure_arm(c1_s=1.0, c2_s=0.03)
-    world.turn()
-    world.measure_arm(c1_s=0.6, c2_s=0.045)
-    status = world.turn()
-    # 0.4 s of advantage, lost by 27 ms per request per second.
-    assert status["display"]["breakEven"] == "~15 rps"
-
-
 def test_points_are_never_written_by_the_operator(world):
     world.turn()
     world.turn()

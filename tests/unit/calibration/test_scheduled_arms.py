@@ -23,6 +23,7 @@ from breakeven_operator.calibration.schedule_making import (
     zero_draft_tax,
 )
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.workloads.target import Refusal
 from fakes import scheduled_points
 from fakes.calibration_world import World, fitted, schedule_before_lookup
 from fakes.lawful_profile import lawful_profile_json
@@ -298,15 +299,20 @@ def _outcome(laws: tuple[tuple[Arm, tuple[float, float]], ...]) -> FitOutcome:
     return FitOutcome(text, None)
 
 
+def chosen(laws: dict[Arm, tuple[float, float]], tax: float, running: Schedule | None) -> Schedule:
+    found = drafted(outcome(laws), "eagle", 256, tax, running)
+    assert not isinstance(found, Refusal)
+    return found[0]
+
+
 def test_the_running_table_is_measured_again_unless_another_one_is_clearly_better():
     laws = {NO_SPECULATION: (1.2, 0.060), TWO: (0.9, 0.072), SEVEN: (0.7, 0.110)}
-    best = drafted(outcome(laws), "eagle", 256, 0.1, None).schedule
-    assert best is not None
+    best = chosen(laws, 0.1, None)
     (_, first), *rest = best.tiers
     near = Schedule(((1, first), *((batch + 1, k) for batch, k in rest)))
     far = Schedule(((1, 0), (2, 7)))
-    assert drafted(outcome(laws), "eagle", 256, 0.1, near).schedule == near
-    assert drafted(outcome(laws), "eagle", 256, 0.1, far).schedule == best
+    assert chosen(laws, 0.1, near) == near
+    assert chosen(laws, 0.1, far) == best
 
 
 def fit_of(laws: dict[Arm, tuple[float, float]]) -> FitOutcome:
@@ -318,24 +324,21 @@ def fit_of(laws: dict[Arm, tuple[float, float]]) -> FitOutcome:
 def test_a_schedule_drafts_less_among_more_requests():
     """Three drafts are best alone and none among many; the law of steps puts shorter ones between."""
     steep = drafted(fit_of(dict(scheduled_points.STEEP)), "eagle3", 256, 0.0, None)
-    assert steep.schedule is not None
-    assert steep.message.endswith("by the costs of steps")
-    lengths = [k for _, k in steep.schedule.tiers]
+    assert not isinstance(steep, Refusal)
+    assert steep[1].endswith("by the costs of steps")
+    lengths = [k for _, k in steep[0].tiers]
     assert lengths == sorted(lengths, reverse=True)
     assert (lengths[0], lengths[-1]) == (3, 0)
 
 
 def test_without_a_law_of_its_method_no_schedule_is_made_and_that_is_said():
     made = drafted(outcome({NO_SPECULATION: (1.2, 0.060)}), "eagle", 256, 0.1, None)
-    assert (made.schedule, made.reason) == (None, ClusterReason.FIT_REJECTED)
-    assert made.message == "eagle: no law of it, or none without speculation"
+    assert made == Refusal(ClusterReason.FIT_REJECTED, "eagle: no law of it, or none without speculation")
 
 
 def test_a_dearer_tier_without_drafts_begins_later():
     laws = {NO_SPECULATION: (1.2, 0.060), TWO: (0.9, 0.072)}
-    cheap, dear = (drafted(outcome(laws), "eagle", 256, tax, None).schedule for tax in (0.0, 0.15))
-    assert cheap is not None
-    assert dear is not None
+    cheap, dear = (chosen(laws, tax, None) for tax in (0.0, 0.15))
     assert cheap.tiers[-1][1] == dear.tiers[-1][1] == 0
     assert cheap.tiers[-1][0] < dear.tiers[-1][0]
 

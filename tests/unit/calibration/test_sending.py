@@ -261,7 +261,7 @@ def test_made_up_prompts_share_what_live_ones_do_unless_somebody_says_otherwise(
     )
     service = SpeculativeService.read(world.service, "chat")
     planned = planned_workload(view, service)
-    prompts = json.loads(planned.document or "{}").get("prompts") or {}
+    prompts = json.loads(planned["workload"] or "{}").get("prompts") or {}
     assert prompts.get("sharedPrefixPercent") == sent
 
 

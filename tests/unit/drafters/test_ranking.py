@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.drafters.answers_file import FinishedAnswer
-from breakeven.drafters.ranking import LONGEST, Ranked, Tally, promise_of, ranked
-from breakeven.drafters.replay import model_drafts
+from breakeven.drafters.ranking import Ranked, Tally, promise_of, ranked
+from breakeven.drafters.replay import LONGEST, model_drafts
 from breakeven.prior.public_table import ServiceFacts, costs_error, public_ratios
 from unit.drafters.made_up_answers import made_up_answers
 

@@ -28,6 +28,7 @@ from breakeven_operator.judging.doubts import (
 )
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MOST_WINDOWS, MemoryStatus, ModelAccount, SeenAcceptance
+from breakeven_operator.resources.targetstatus import Rollout, RolloutPhase
 from breakeven_operator.rolls.barred_arms import suspected
 from fakes.cases import a_case
 from fakes.fleet_world import SERVICE
@@ -248,7 +249,9 @@ def taken(memory, *, now=NOW, settled=True, arm=EAGLE, **figures):
     """The memory after one more look."""
     decision = SimpleNamespace(of=EVALUATIONS.of, evaluations=EVALUATIONS)
     case = a_case(SPEC, PROFILE, replace(FIGURES, **figures), now, running=arm)
-    return take_account(case.remembering(memory), decision, settled=settled)
+    rollout = None if settled else Rollout(id="r", phase=RolloutPhase.ROLLING)
+    case = replace(case, context=replace(case.context, memory=memory, rollout=rollout))
+    return take_account(case, decision)
 
 
 def test_windows_count_for_the_arm_in_place_and_while_nothing_is_rolled():

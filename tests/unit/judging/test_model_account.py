@@ -325,7 +325,7 @@ def test_survival_stands_beside_the_calibrated_one_by_position():
     assert survival(measured(), shortest, (LiveAcceptance(shortest, 1.5, (0.5,)),)) == ((1, 0.5, None),)
 
 
-def asked(kept: MemoryStatus, text: str | None = "users' prompts") -> tuple[str | None, bool]:
+def asked(kept: MemoryStatus, text: str | None = "users' prompts") -> tuple[object, bool]:
     entry = SimpleNamespace(name="chat-p1", profile=measured(text))
     return doubt_of(kept, entry, RULES, NOW)
 

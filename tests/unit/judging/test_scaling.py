@@ -16,11 +16,11 @@ from breakeven.profile import Profile
 from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Window
 from breakeven.serving.growths import engine_limits
-from breakeven_operator.case import FleetNeed, Live
+from breakeven_operator.case import Case, FleetNeed, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.scaling import capacity_status, fleet_need
 from breakeven_operator.observing.questions import seen_of
-from breakeven_operator.resources import SpeculativeServiceSpec
+from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.step import RolloutContext
@@ -69,7 +69,7 @@ def need(
     live = Live(ClusterReason.METRICS_AVAILABLE, "", figures)
     target = target or deployment()
     assert target.engine is not None
-    batch = engine_limits(target.engine.words, None, ()).running
+    can = engine_limits(target.engine.words, None, ())
     context = RolloutContext(
         PRODUCTION,
         target,
@@ -80,7 +80,8 @@ def need(
         now=NOW,
         service=CHAT,
     )
-    return fleet_need(spec, profile, context, running, live, batch)
+    service = SpeculativeService.read(SERVICE, "service").replace(spec=spec)
+    return fleet_need(Case(service, context, SimpleNamespace(profile=profile), running, live, can))
 
 
 @pytest.mark.parametrize(

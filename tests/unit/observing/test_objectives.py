@@ -17,9 +17,9 @@ from breakeven_operator.observing.objectives import (
     measured,
     objectives_aspect,
     objectives_message,
-    objectives_of,
     with_predictions,
 )
+from breakeven_operator.observing.questions import objectives_of
 from breakeven_operator.resources.speculativeservice import ServiceLevel
 from fakes.lawmodel import ArmLaw, law_model
 from fakes.vllm_buckets import vllm_buckets

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.planning.forecast import PastRates, forecast
 from breakeven.readers.prometheus import Samples, TimedValue
-from breakeven_operator.case import PastLoads, PastReading, SeriesOwner
+from breakeven_operator.case import PastReading, SeriesOwner
 from breakeven_operator.observing.past_metrics import past_of, read_past
 from breakeven_operator.resources.updatepolicy import UpdatePolicy
 
@@ -26,7 +26,7 @@ def samples(*rates, namespace="llm", workload="chat", model="chat-model", end_s=
 
 
 def rates(*found, key=KEY):
-    return past_of(read_past(found), key, POLICY).rates.rps
+    return past_of(read_past(found), key, POLICY)[0].rps
 
 
 def test_rates_are_those_of_the_deployment_under_its_model_s_name_and_oldest_first():
@@ -47,7 +47,7 @@ def test_rates_are_in_the_order_of_time_whatever_the_order_of_the_answer():
 
 
 def test_a_time_that_an_answer_tells_twice_counts_once_and_ends_no_forecast():
-    found = past_of(read_past([samples(3.0, 2.0), samples(5.0)]), KEY, POLICY).rates
+    found = past_of(read_past([samples(3.0, 2.0), samples(5.0)]), KEY, POLICY)[0]
     assert (found.end_s, found.rps) == ((NOW_S - 300, NOW_S), (3.0, 5.0))
     assert forecast(found, NOW_S, 4.0, 14400.0).largest_rps == 5.0
 
@@ -56,7 +56,7 @@ def test_a_past_load_is_the_fleet_s_whatever_its_replicas_were():
     """Eight replicas at 3 rps each were one load; on four replicas the same load comes to 6 each."""
     eight = samples(8.0, 8.0, 4.0)
     there = Samples({**eight.labels, "figure": "replicas"}, eight.values)
-    found = past_of(read_past([samples(3.0, 2.0, 6.0), there]), KEY, POLICY).rates
+    found = past_of(read_past([samples(3.0, 2.0, 6.0), there]), KEY, POLICY)[0]
     assert (found.rps, found.replicas) == ((3.0, 2.0, 6.0), (8.0, 8.0, 4.0))
     assert found.on(4).rps == [6.0, 4.0, 6.0]
     assert found.on(8).rps == [3.0, 2.0, 3.0]
@@ -64,14 +64,14 @@ def test_a_past_load_is_the_fleet_s_whatever_its_replicas_were():
 
 def test_rates_whose_replicas_are_not_known_are_those_of_as_many_as_now():
     few = Samples({**samples(1.0).labels, "figure": "replicas"}, samples(8.0).values)
-    found = past_of(read_past([samples(3.0, 2.0), few]), KEY, POLICY).rates
+    found = past_of(read_past([samples(3.0, 2.0), few]), KEY, POLICY)[0]
     assert found.on(4).rps == (3.0, 2.0)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
 def test_what_is_no_rate_is_left_out(bad):
     assert rates(samples(1.0, bad, 3.0)) == (1.0, 3.0)
-    assert "no load of the past" in past_of(read_past([samples(bad)]), KEY, POLICY).problem
+    assert "no load of the past" in past_of(read_past([samples(bad)]), KEY, POLICY)[1]
 
 
 def test_pods_of_no_deployment_are_nobody_s():
@@ -81,10 +81,10 @@ def test_pods_of_no_deployment_are_nobody_s():
 
 def test_why_there_is_none_is_the_end_of_a_sentence():
     unknown = "no load of the past 24 h is known, so the present one is taken to last"
-    assert past_of(PastReading(), KEY, POLICY) == PastLoads(problem=unknown)
+    assert past_of(PastReading(), KEY, POLICY) == (PastRates(), unknown, False)
     shorter = UpdatePolicy(lookback_seconds=5400)
     failed = past_of(PastReading(error="Prometheus at p:9090 refused the query"), KEY, shorter)
-    assert failed.problem == (
+    assert failed[1] == (
         "the loads of the past 90 min cannot be read (Prometheus at p:9090 refused the query), "
         "so the present one is taken to last"
     )
@@ -92,4 +92,4 @@ def test_why_there_is_none_is_the_end_of_a_sentence():
 
 def test_a_past_that_nobody_asked_for_is_no_problem():
     off = UpdatePolicy(lookback_seconds=0)
-    assert past_of(None, KEY, POLICY) == past_of(PastReading(), KEY, off) == PastLoads()
+    assert past_of(None, KEY, POLICY) == past_of(PastReading(), KEY, off) == (PastRates(), "", False)

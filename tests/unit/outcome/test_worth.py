@@ -9,7 +9,14 @@ import pytest
 
 from breakeven.estimate import Estimate
 from breakeven.serving.counted_window import Window
-from breakeven_operator.outcome.worth import gpu_need, inflight_time, request_time, time_text, worth_of
+from breakeven_operator.outcome.worth import (
+    gpu_need,
+    inflight_time,
+    measured_roll,
+    request_time,
+    time_text,
+    worth_of,
+)
 from breakeven_operator.resources.memorystatus import InflightTime
 from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus, ServiceWorkings
 from fakes.played_worlds import after_a_measured_roll
@@ -19,6 +26,10 @@ from fakes.published_board import CHAT, published_of
 @pytest.fixture
 def chat():
     return published_of(after_a_measured_roll()).services[CHAT].status
+
+
+def saved_by(status):
+    return request_time(measured_roll(status), status.memory.inflight_time)
 
 
 def window(inflight=3.0, replicas=2, age_s=0.0):
@@ -44,7 +55,7 @@ def with_roll(status, **fields):
 
 def test_saved_time_is_requests_in_flight_times_the_measured_gain(chat):
     roll = chat.history[0]
-    saved = request_time(with_account(chat, after(chat, 0, 10, 20)))
+    saved = saved_by(with_account(chat, after(chat, 0, 10, 20)))
     assert saved.value == pytest.approx(6.0 * 1200 * (roll.measured_speedup - 1))
     assert saved.lower == pytest.approx(6.0 * 1200 * (roll.measured_speedup_lower - 1))
     assert saved.upper == pytest.approx(6.0 * 1200 * (roll.measured_speedup_upper - 1))
@@ -53,7 +64,7 @@ def test_saved_time_is_requests_in_flight_times_the_measured_gain(chat):
 
 def test_a_roll_that_made_it_slower_has_lost_time(chat):
     slower = with_roll(chat, measured_speedup=0.9, measured_speedup_lower=0.8, measured_speedup_upper=1.1)
-    saved = request_time(with_account(slower, after(slower, 0, 10)))
+    saved = saved_by(with_account(slower, after(slower, 0, 10)))
     assert saved.value < 0.0 < saved.upper
     assert "waiting" not in worth_of(with_account(slower, after(slower, 0, 10)), None).message, (
         "it may be none"
@@ -75,7 +86,7 @@ def test_without_a_measured_roll_to_the_running_arm_nothing_is_claimed(chat, cha
     account = after(chat, 0, 10)
     changed = change(chat)
     assert inflight_time(changed, account, window(), chat.history[0].time) is None
-    assert request_time(with_account(changed, account)) is None
+    assert saved_by(with_account(changed, account)) is None
 
 
 def test_a_roll_whose_gain_is_no_number_claims_nothing(chat):

@@ -161,7 +161,8 @@ def test_the_annotations_of_a_kserve_object_are_patched_themselves(recommending)
         "apiVersion": "serving.kserve.io/v1beta1",
         "kind": "InferenceService",
     }
-    patch = yaml.safe_load(exported(wanted(recommending, {"metadata": {"name": "chat-vllm"}, "spec": {}})))
+    target = {"kind": "InferenceService", "metadata": {"name": "chat-vllm"}, "spec": {"predictor": {}}}
+    patch = yaml.safe_load(exported(wanted(recommending, target)))
     assert patch["spec"] == {"predictor": {"annotations": {ANNOTATION: VALUE}}}
 
 

@@ -18,18 +18,19 @@ from breakeven.planning.roll_experiment import MeasuredSpeedup
 from breakeven.profile import Conditions, Profile
 from breakeven.readers.prometheus import Samples, TimedValue
 from breakeven.reasons import Witness
-from breakeven_operator.case import RollReading
+from breakeven_operator.case import Case, RollAnswer, RollReading
 from breakeven_operator.observing.fleet_query import SAMPLED, STAT
 from breakeven_operator.observing.roll_metrics import RolledPods, both_arms, read_roll
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Rollout, RolloutPhase
 from breakeven_operator.resources.updatepolicy import PRODUCTION
-from breakeven_operator.rolls.roll_evidence import CONFIDENCE, RollEvidence, outcome, so_far
+from breakeven_operator.rolls.roll_evidence import CONFIDENCE, outcome, so_far
 from breakeven_operator.rolls.under_way import verify
 from breakeven_operator.step import RolloutContext, settled
 from draws import draws
 from fakes.cases import CHAT
-from fakes.fleet_world import EAGLE, FleetWorld, profile_json
+from fakes.fleet_world import EAGLE, SERVICE, FleetWorld, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WINDOW_S = 300.0
@@ -151,8 +152,17 @@ def context(*, windows=1.0, reason="GainAboveThreshold", phase=RolloutPhase.CONF
     )
 
 
-def without(reading):
-    return RollEvidence(reading, WORKLOAD, "chat", None, Conditions(), WINDOW_S)
+def seen(context, reading, profile=None, conditions=None):
+    """The case whose roll is judged: what Prometheus says of it, and the profile in force."""
+    state = SimpleNamespace(profile=profile, profile_name="chat-p1" if profile is not None else None)
+    live, service = (
+        SimpleNamespace(conditions=conditions or Conditions()),
+        SpeculativeService.read(SERVICE, "service"),
+    )
+    assert service.spec.metrics_source.window_seconds == WINDOW_S
+    return Case(
+        service, context, state, None, live, None, model_name="chat", roll=RollAnswer(latencies=reading)
+    )
 
 
 def test_a_roll_without_figures_ends_unmeasured_after_six_windows_and_says_why():
@@ -161,20 +171,20 @@ def test_a_roll_without_figures_ends_unmeasured_after_six_windows_and_says_why()
         (RollReading(error="query timed out"), "query timed out"),
         (RollReading(), "the profile in force does not hold both arms"),
     ):
-        assert verify(context(windows=5.9), without(reading)) is None
-        step = verify(context(windows=6.0), without(reading))
+        assert verify(seen(context(windows=5.9), reading)) is None
+        step = verify(seen(context(windows=6.0), reading))
         assert step.ended[0].result == "Unmeasured"
         assert why in step.ended[0].message
         assert step.memory.failures == 2, "nothing was confirmed, and nothing failed"
     unseen = replace(context(windows=6.0), rollout=context().rollout.model_copy(update={"to_replica_set": None,
         "finished_time": NOW - timedelta(hours=1)}))  # fmt: skip
-    assert "which pods run which arm was not seen" in verify(unseen, without(RollReading())).ended[0].message
+    assert "which pods run which arm was not seen" in verify(seen(unseen, RollReading())).ended[0].message
 
 
 def test_a_roll_that_is_only_intended_or_undone_is_not_measured():
     for phase in (RolloutPhase.INTENDED, RolloutPhase.UNDOING):
-        assert verify(context(phase=phase), without(None)) is None
-    assert verify(replace(context(), rollout=None), without(None)) is None
+        assert verify(seen(context(phase=phase), None)) is None
+    assert verify(seen(replace(context(), rollout=None), None)) is None
 
 
 def test_windows_teach_once_what_a_roll_left_behind_is_worked_off():
@@ -261,15 +271,14 @@ def test_a_name_that_kubernetes_cut_still_tells_its_replica_set():
 def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measured():
     profile = Profile.from_json(profile_json())
     reading = read_roll([*series(OLD), *series(NEW, first=12)])
-    entry = SimpleNamespace(name="chat-p1", profile=profile)
-    evidence = RollEvidence(reading, WORKLOAD, "chat", entry, Conditions(), WINDOW_S)
+    case = seen(context(), reading, profile)
 
     def lawful(rps):
         return profile.compare(EAGLE, NO_SPECULATION, rps=rps).speedup
 
-    bare = so_far(context().rollout, evidence)
+    bare = so_far(context().rollout, case)
     assert bare.predicted_speedup == pytest.approx(lawful(bare.load_rps))
-    decided = so_far(context(predicted_speedup=3.0, load_rps=6.0).rollout, evidence)
+    decided = so_far(context(predicted_speedup=3.0, load_rps=6.0).rollout, case)
     assert decided.load_rps == bare.load_rps < 6.0
     assert decided.predicted_speedup == pytest.approx(3.0 * lawful(bare.load_rps) / lawful(6.0))
 
@@ -277,10 +286,9 @@ def test_a_promise_is_the_decision_s_own_figure_moved_to_the_load_that_was_measu
 def test_a_promise_under_bursts_is_moved_by_the_laws_of_bursts():
     profile = Profile.from_json(profile_json())
     reading = read_roll([*series(OLD), *series(NEW, first=12)])
-    entry = SimpleNamespace(name="chat-p1", profile=profile)
     conditions = Conditions(dispersion=9.0)
-    evidence = RollEvidence(reading, WORKLOAD, "chat", entry, conditions, WINDOW_S)
-    found = so_far(context(predicted_speedup=1.3, load_rps=6.0).rollout, evidence)
+    case = seen(context(), reading, profile, conditions)
+    found = so_far(context(predicted_speedup=1.3, load_rps=6.0).rollout, case)
 
     def lawful(rps):
         return profile.curve(NO_SPECULATION, conditions).at_rps(rps) / profile.curve(

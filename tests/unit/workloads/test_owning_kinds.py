@@ -185,13 +185,13 @@ def test_either_child_of_a_service_with_workers_is_looked_for() -> None:
 def test_groups_keep_their_names_and_pods_of_a_deployment_do_not() -> None:
     parent = parent_of(as_llm_inference_service)
     single = observed(LLM_INFERENCE_SERVICE, parent, child_of(parent))
-    groups = {"made": {"kind": LEADER_WORKER_SETS.kind}}
-    assert not single.kind.keeps_names
-    assert LLM_INFERENCE_SERVICE.of({"breakeven.dev/made": groups["made"]}).keeps_names
+    groups, _ = LLM_INFERENCE_SERVICE.of({"breakeven.dev/made": {"kind": LEADER_WORKER_SETS.kind}})
+    assert not single.pods_kind.keeps_names
+    assert groups.keeps_names
     pod = {"metadata": {"labels": {"leaderworkerset.sigs.k8s.io/template-revision-hash": "a"}}}
-    assert LLM_INFERENCE_SERVICE.revision_of(pod) == "a"
+    assert groups.revision_of(pod) == "a"
     owned = {"metadata": {"ownerReferences": [{"controller": True, "name": "chat-kserve-7d9f8"}]}}
-    assert LLM_INFERENCE_SERVICE.revision_of(owned) == "chat-kserve-7d9f8"
+    assert single.pods_kind.revision_of(owned) == "chat-kserve-7d9f8"
 
 
 def test_the_older_version_of_the_api_names_the_same_kind() -> None:

@@ -12,7 +12,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.workloads.running_arm import arm_of_value, pods_by_arm, running_arm, same_value
-from breakeven_operator.workloads.target import Claim, older_claim, refuse_rolls, refuse_target
+from breakeven_operator.workloads.target import older_claim, refuse_rolls, refuse_target
 from fakes.fleet_world import EAGLE, GPU, SERVICE, VALUE, FleetWorld
 
 SPEC = SpeculativeServiceSpec.read(SERVICE["spec"], "spec")
@@ -307,7 +307,7 @@ def test_loss_can_be_accepted_and_recommend_needs_nothing():
 
 
 def test_the_older_service_keeps_its_target():
-    young, old = Claim("2026-01-02", "u2", "young"), Claim("2026-01-01", "u1", "old")
+    young, old = ("2026-01-02", "u2", "young"), ("2026-01-01", "u1", "old")
     assert older_claim([young, old], young) == "old"
     assert older_claim([young, old], old) is None
     assert older_claim([], old) is None
