@@ -111,7 +111,7 @@ def test_each_place_of_comparison_takes_the_lengths_of_no_speculation(plain, dra
     assert own_points[NO_SPECULATION] == len(CLIENTS)
     assert own_points[EAGLE] == 0, "a point measured at other lengths is no point of the curve"
     slow = Engine(0.8).fitted(plain, drafted)
-    assert what_it_takes(slow, EAGLE, 0.5, Conditions()).output_tokens.now == plain
+    assert what_it_takes(slow, EAGLE, 0.5, Conditions())["answers"].now == plain
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory, LargestRate, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
-from breakeven.planning.expected_saving import ArmSaving, SavingDecision, Stakes, decide_by_saving
+from breakeven.planning.expected_saving import ArmSaving, SavingDecision, decide_by_saving, since_s
 from breakeven.planning.forecast import Forecast, PastRates, forecast
-from breakeven.planning.learned_laws import INDEPENDENT_S, FittedLaw, in_flight
+from breakeven.planning.learned_laws import FittedLaw, in_flight
 from breakeven.planning.objective import Follow, Policy, tail_factor
 from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
 from breakeven.planning.surprise import LASTS_S
@@ -43,10 +43,6 @@ _HOUR_S = 3600.0
 _LEAST_HOURS = 24
 """Hours of a past below which it says nothing about what an arm should follow."""
 _GRID = 64
-_KNOWN_SHARE = 0.9
-"""Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
-_MOST_AWAY = 0.95
-"""Largest share of replicas that are away at a time: with none left every figure of the roll is infinite."""
 
 
 class Action(StrEnum):
@@ -206,22 +202,9 @@ class Situation:
     @cached_property
     def found(self) -> SavingDecision:
         """The rule's answer, before the limits and the reason word."""
-        load, policy = self.load, self.policy
-        telling = load.requests if load.settled else 0.0
-        live = replace(load, window_s=_since_s(self.memory, load, self.now_s), requests=telling)
-        stakes = Stakes(
-            young_s=_KNOWN_SHARE * policy.day_s,
-            margin=policy.min_gain,
-            risk=policy.risk,
-            day_risk=policy.day_risk,
-            horizon_s=policy.horizon_s,
-            start_up_s=policy.roll_seconds,
-            away_share=min(policy.roll_away_share, _MOST_AWAY),
-            noticed_s=load.window_s,
-        )
         # Without a lookback the present load is taken to last, and earlier loads do not count.
-        known = self.memory if policy.lookback_s else replace(self.memory, largest=LargestRate())
-        return decide_by_saving(self.laws, live, self.ahead, known, stakes, self.now_s)
+        known = self.memory if self.policy.lookback_s else replace(self.memory, largest=LargestRate())
+        return decide_by_saving(self.laws, self.load, self.ahead, known, self.policy, self.now_s)
 
     def answer(self, after: DecisionMemory) -> Decision:
         """The decision: the rule's answer within the limits."""
@@ -485,7 +468,7 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     running = memory.running
     if load.tokens_per_step is None or running == NO_SPECULATION or running.scheduled or load.idle:
         return memory
-    weight = -math.expm1(-_since_s(memory, load, now_s) / AVERAGED_S)
+    weight = -math.expm1(-since_s(memory, load, now_s) / AVERAGED_S)
     known = next((seen for seen in memory.seen if seen.arm == running), None)
     if known is not None:
         moved = known.moved(load.tokens_per_step, load.survival, weight)
@@ -497,12 +480,6 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
         moved = LiveAcceptance(running, e, load.survival)
     others = tuple(seen for seen in memory.seen if seen.arm.family != running.family)
     return replace(memory, seen=(*others, moved))
-
-
-def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
-    """Time (s) that this window stands for: since the last decision, at most `INDEPENDENT_S`."""
-    since_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
-    return min(max(since_s, 0.0), INDEPENDENT_S)
 
 
 def followed_past(laws: Sequence[FittedLaw], past: PastRates) -> FollowedPast | None:

@@ -180,6 +180,9 @@ def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> Obje
 
 
 _DAY_S = 86400.0
+_KNOWN_SHARE = 0.9
+"""Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
+_MOST_AWAY = 0.95
 
 
 class Follow(StrEnum):
@@ -226,6 +229,21 @@ class Policy:
     def day_s(self) -> float:
         """A day, or the lookback if that is shorter (s)."""
         return min(_DAY_S, self.lookback_s)
+
+    @property
+    def young_s(self) -> float:
+        """Length of a known past (s) with which a surprise may exceed it twice as far as with a long one; thrice with half of it."""
+        return _KNOWN_SHARE * self.day_s
+
+    @property
+    def away_share(self) -> float:
+        """Share of the replicas that are away during a roll: with none left every figure of it is infinite."""
+        return min(self.roll_away_share, _MOST_AWAY)
+
+    @property
+    def roll_s(self) -> float:
+        """Duration of a roll (s)."""
+        return self.roll_seconds / self.away_share if self.away_share else self.roll_seconds
 
     def __post_init__(self) -> None:
         for name in ("min_gain", "risk", "cooldown_s", "dwell_s", "roll_seconds", "lookback_s"):
