@@ -155,6 +155,9 @@ class Model(BaseModel):
             ValidationError: there is no such field, it takes no such value, or a rule between fields is broken.
         """
         # `model_copy` takes any name and any value: a misspelt field would be lost without a word.
+        fields = type(self).model_fields
+        if all(name in fields and getattr(self, name) == value for name, value in changes.items()):
+            return self
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         checked = type(self).model_validate(kept | changes, extra="forbid")
         # A copy, because validation makes new tuples of the old ones, and equal parts shall be one object in memory.

@@ -25,6 +25,7 @@ from breakeven.phrases import counted, figure, spoken
 
 if TYPE_CHECKING:
     from breakeven.estimate import Estimate
+    from breakeven.profile import Conditions
     from breakeven.profile.changes import Changes, FigureChange
 
 FIELDS = {
@@ -70,8 +71,7 @@ def command(
     before_path: Path,
     after_path: Path,
     rps: float | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
+    lengths: Conditions,
     confidence: float,
     *,
     check: bool,
@@ -88,12 +88,10 @@ def command(
     """
     from dataclasses import replace
 
-    from breakeven.profile import Conditions
     from breakeven.profile.changes import changes_between
 
     before, after = (read_profile(path, confidence) for path in (before_path, after_path))
-    wanted = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-    found = changes_between(replace(before, confidence=confidence), after, rps=rps, conditions=wanted)
+    found = changes_between(replace(before, confidence=confidence), after, rps=rps, conditions=lengths)
     if as_json:
         echo_result(_document(found))
     else:

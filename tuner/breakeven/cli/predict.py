@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from breakeven.cli.profile_options import (
     arm_in,
     arm_of,
     length_options,
-    load_given,
     load_options,
     profile_argument,
     read_profile,
@@ -30,7 +30,7 @@ from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
-    from breakeven.profile import Prediction
+    from breakeven.profile import Conditions, LoadPoint, Prediction
 
 FIELDS = {
     "": "confidence latency_s latency_ci_s ttft_s ttft_ci_s tpot_s tpot_ci_s quantile means inflight utilisation saturated "
@@ -75,12 +75,10 @@ def command(
     method: str,
     k: int | MeasuredDrafts | None,
     candidate: str | None,
-    rps: float | None,
-    concurrency: float | None,
+    load: LoadPoint,
     tokens_per_step: float | None,
     alpha: float | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
+    lengths: Conditions,
     quantile: float | None,
     confidence: float,
     *,
@@ -100,11 +98,10 @@ def command(
     """
     from breakeven.planning.evaluation import extrapolated
     from breakeven.planning.what_it_takes import would_pay
-    from breakeven.profile import Conditions
     from breakeven.profile.document import HIDDEN_PROMPTS
     from breakeven.profile.operating_conditions import compared_text
 
-    load_given(rps, concurrency)
+    rps = load.rps
     if asks and rps is None:
         raise click.UsageError("--would-pay goes with --rps")
     if tokens_per_step is not None and alpha is not None:
@@ -112,15 +109,20 @@ def command(
     of_result = None if isinstance(k, str) else arm_of(method, k, candidate)
     profile = read_profile(profile_path, confidence, of_result)
     arm = arm_in(profile, method, k, candidate)
-    conditions = Conditions(_tokens_per_step(arm, tokens_per_step, alpha), prompt_tokens, output_tokens)
+    conditions = replace(lengths, tokens_per_step=_tokens_per_step(arm, tokens_per_step, alpha))
     found = profile.predict(
-        arm, rps=rps, concurrency=concurrency, conditions=conditions, quantile=quantile, confidence=confidence
+        arm,
+        rps=rps,
+        concurrency=load.concurrency,
+        conditions=conditions,
+        quantile=quantile,
+        confidence=confidence,
     )
     texts = would_pay(profile, arm, rps, conditions) if asks and rps is not None else {}
     doubtful = extrapolated(found, open_loop=rps is not None)
-    where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
-    if lengths := compared_text(profile.arms, conditions):
-        where += f" and {lengths}"
+    where = f"{rps:g} rps" if rps is not None else f"concurrency {load.concurrency:g}"
+    if compared := compared_text(profile.arms, conditions):
+        where += f" and {compared}"
     if as_json:
         given: dict[str, Any] = {
             "confidence": confidence,

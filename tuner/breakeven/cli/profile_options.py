@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from breakeven.arm import Arm, arm_drafting
-from breakeven.cli.output import several
+from breakeven.cli.output import gathered, several
 from breakeven.cli.parameters import InputFile, MeasuredDrafts, Number, read_numbers
 from breakeven.errors import InputError
 from breakeven.intake import file_text
@@ -19,11 +19,29 @@ from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
     from breakeven.planning.prompt_lengths import PromptPart
-    from breakeven.profile import Conditions, Profile
+    from breakeven.profile import Conditions, LoadPoint, Profile
 
 _LONGEST_PROMPT = 1e8
 profile_argument = click.argument("profile_path", metavar="PROFILE.json", type=InputFile())
-load_options = several(
+
+
+def _load(rps: float | None, concurrency: float | None) -> LoadPoint:
+    from breakeven.profile import LoadPoint
+
+    if (rps is None) == (concurrency is None):
+        raise click.UsageError("one of --rps (open loop) and --concurrency (closed loop) is needed")
+    return LoadPoint(rps, concurrency)
+
+
+def _lengths(prompt_tokens: float | None, output_tokens: float | None) -> Conditions:
+    from breakeven.profile import Conditions
+
+    return Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+
+
+load_options = gathered(
+    "load",
+    _load,
     click.option(
         "--rps",
         type=Number(min=0, max=1e6),
@@ -35,8 +53,10 @@ load_options = several(
         help="Clients of a closed loop, each waiting for its answer before it asks again.",
     ),
 )
-"""`load_given` checks that exactly one load is given."""
-length_options = several(
+"""The load to predict for, as `load`."""
+length_options = gathered(
+    "lengths",
+    _lengths,
     click.option(
         "--prompt-tokens",
         type=Number(min=0, max=_LONGEST_PROMPT, min_open=True),
@@ -48,6 +68,7 @@ length_options = several(
         help="Mean output tokens per request, if other than no speculation was measured at.",
     ),
 )
+"""Conditions with these mean lengths, as `lengths`."""
 
 prompts_option = click.option(
     "--prompts",
@@ -78,12 +99,6 @@ steps_option = click.option(
     metavar="[METHOD/K=]E",
     help="Tokens per request-step now; of one arm, or without a name of every speculative arm.",
 )
-
-
-def load_given(rps: float | None, concurrency: float | None) -> None:
-    """Refuse none or both of --rps and --concurrency as wrong usage."""
-    if (rps is None) == (concurrency is None):
-        raise click.UsageError("one of --rps (open loop) and --concurrency (closed loop) is needed")
 
 
 def prompt_parts(means: tuple[float, ...] | None) -> tuple[PromptPart, ...]:
@@ -216,7 +231,7 @@ def conditions_of(
 
 
 def dispersion_of(
-    profile: Profile, dispersion: float | None, arrivals: Path | None, concurrency: float | None
+    profile: Profile, dispersion: float | None, arrivals: Path | None, load: LoadPoint
 ) -> float:
     """Dispersion of arrivals: the given number, or what a file of request times shows.
 
@@ -227,7 +242,7 @@ def dispersion_of(
     """
     if dispersion is not None and arrivals is not None:
         raise click.UsageError("--dispersion and --arrivals say the same thing; give one")
-    if concurrency is not None and (dispersion is not None or arrivals is not None):
+    if load.concurrency is not None and (dispersion is not None or arrivals is not None):
         raise click.UsageError(
             "--dispersion and --arrivals are about --rps: clients ask when they are answered"
         )

@@ -21,7 +21,7 @@ from breakeven.cli.profile_options import (
 from breakeven.laws.arrays import Span
 
 if TYPE_CHECKING:
-    from breakeven.profile import Profile
+    from breakeven.profile import Conditions, Profile
     from breakeven.reporting.profile_page import Recommended
 
 
@@ -68,8 +68,7 @@ def command(
     arm: str | None,
     rps: float | None,
     steps: tuple[str, ...],
-    prompt_tokens: float | None,
-    output_tokens: float | None,
+    lengths: Conditions,
     prompts: tuple[float, ...] | None,
     *,
     png: bool,
@@ -87,7 +86,6 @@ def command(
       breakeven report chat.json -o chat.html --load-range 1 6
     """
     from breakeven.errors import InputError
-    from breakeven.profile import Conditions
     from breakeven.reporting.page import render_png
     from breakeven.reporting.profile_page import drawings, page_title, render_report, verdict
 
@@ -100,7 +98,6 @@ def command(
     shaded = _trace_range(trace, replicas) if trace else load_range or None
     profile = read_profile(profile_path, 0.9)
     about = _about(profile, arm, rps)
-    lengths = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     conditions = conditions_of(profile, steps, None, None, lengths)
     written: dict[Path, str | bytes] = {}
     if output.suffix == ".html":

@@ -16,7 +16,6 @@ from breakeven.cli.output import (
     echo_result,
     figure,
     json_option,
-    percent,
     print_table,
     print_text,
     print_warnings,
@@ -25,6 +24,7 @@ from breakeven.cli.output import (
 from breakeven.cli.parameters import Number
 from breakeven.cli.profile_options import compared, read_profile
 from breakeven.errors import InputError
+from breakeven.phrases import percent
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm

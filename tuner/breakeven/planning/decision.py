@@ -95,13 +95,13 @@ class Decision:
     arm: Arm
     reason: Reason
     running: Arm
-    considered: ArmSaving | None
-    options: tuple[ArmSaving, ...]
-    until_s: float | None
     memory: DecisionMemory
     load: Load
     policy: Policy
-    ahead: Forecast | None
+    considered: ArmSaving | None = None
+    options: tuple[ArmSaving, ...] = ()
+    until_s: float | None = None
+    ahead: Forecast | None = None
     pays_until_rps: float | None = None
     fewest: FewestReplicas | None = None
     # A question holds a function: no two evaluations are equal.
@@ -134,7 +134,10 @@ class Decision:
             return False
         if self.reason in {Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED}:
             return True
-        return self.arm == NO_SPECULATION and _passed(self.considered, self.memory)
+        since_s, now_s = self.memory.candidate_since_s, self.memory.decided_s
+        lasts_s = 0.0 if since_s is None or now_s is None else now_s - since_s
+        much = self.considered is not None and self.considered.share >= _MUCH
+        return self.arm == NO_SPECULATION and (much or lasts_s >= _LONG_S)
 
     @cached_property
     def figures(self) -> ArmEvaluation | None:
@@ -156,13 +159,6 @@ class Decision:
     def of(self, arm: Arm | None) -> ArmEvaluation | None:
         """An arm's figures at the load; None if nothing was asked."""
         return None if self.load.idle else self.evaluations.of(arm)
-
-
-def _passed(none: ArmSaving | None, memory: DecisionMemory) -> bool:
-    """Whether a break-even is passed by much or for long, by what no speculation saves and since when it has been wanted."""
-    since_s, now_s = memory.candidate_since_s, memory.decided_s
-    lasts_s = 0.0 if since_s is None or now_s is None else now_s - since_s
-    return lasts_s >= _LONG_S or (none is not None and none.share >= _MUCH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,9 +186,7 @@ class Situation:
         """A Hold without anything to decide on; the dwell time starts over."""
         kept = replace(memory, candidate=None, candidate_since_s=None)
         running = self.memory.running
-        return Decision(
-            Action.HOLD, running, reason, running, None, (), None, kept, self.load, self.policy, None
-        )
+        return Decision(Action.HOLD, running, reason, running, kept, self.load, self.policy)
 
     @cached_property
     def ahead(self) -> Forecast:
@@ -211,7 +205,8 @@ class Situation:
         running, wanted, advised = self.memory.running, self._wanted(), self.memory.advised
         if wanted == running and self.load.idle:
             return self.held(Reason.NO_LOAD, after)
-        if self._follows_changes and wanted != running:
+        follows_changes = self.policy.follow is Follow.CHANGES and self.memory.chosen
+        if follows_changes and wanted != running:
             return self._exit(wanted, after)
         if wanted in {advised or running, NO_SPECULATION}:
             return self._now(wanted, after)
@@ -242,10 +237,6 @@ class Situation:
             return self._now(NO_SPECULATION, waiting)
         reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
         return self._said(Action.HOLD, wanted, reason, waiting, due_s)
-
-    @property
-    def _follows_changes(self) -> bool:
-        return self.policy.follow is Follow.CHANGES and self.memory.chosen
 
     @property
     def _rolled_s(self) -> float:
@@ -306,20 +297,11 @@ class Situation:
     ) -> Decision:
         running, options = self.memory.running, self.found.options
         considered = next((one for one in options if one.arm == about), None) or self._best_other()
+        arm = about if action is Action.SWITCH else running
         decision = Decision(
-            action,
-            about if action is Action.SWITCH else running,
-            reason,
-            running,
-            considered,
-            options,
-            until_s,
-            memory,
-            self.load,
-            self.policy,
-            self.ahead,
+            action, arm, reason, running, memory, self.load, self.policy, considered, options, until_s, self.ahead,
             fewest=self.fewest,
-        )
+        )  # fmt: skip
         return replace(decision, pays_until_rps=self._pays_until_rps(decision.subject))
 
     def _best_other(self) -> ArmSaving | None:

@@ -220,17 +220,18 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     own_moves = mine.slowed >= theirs.slowed
     lower, upper = np.empty(rps.shape), np.empty(rps.shape)
 
-    fast, slow = mine.at(own_moves), theirs.at(own_moves)
-    factors = _factors(judged, slow, slow.slowed / fast.slowed, t)
-    slowest, fastest = (
-        np.nan_to_num(judged.raised_at_rps(rps[own_moves], by), nan=np.inf) for by in (factors, 1.0 / factors)
-    )
-    lower[own_moves], upper[own_moves] = slow.latency_s / slowest, slow.latency_s / fastest
-
-    fast, slow = mine.at(~own_moves), theirs.at(~own_moves)
-    factors = _factors(other, fast, fast.slowed / slow.slowed, t)
-    fastest, slowest = (other.raised_at_rps(rps[~own_moves], by) for by in (1.0 / factors, factors))
-    lower[~own_moves], upper[~own_moves] = fastest / fast.latency_s, slowest / fast.latency_s
+    if (here := own_moves).any():
+        fast, slow = mine.at(here), theirs.at(here)
+        factors = _factors(judged, slow, slow.slowed / fast.slowed, t)
+        slowest, fastest = (
+            np.nan_to_num(judged.raised_at_rps(rps[here], by), nan=np.inf) for by in (factors, 1.0 / factors)
+        )
+        lower[here], upper[here] = slow.latency_s / slowest, slow.latency_s / fastest
+    if (here := ~own_moves).any():
+        fast, slow = mine.at(here), theirs.at(here)
+        factors = _factors(other, fast, fast.slowed / slow.slowed, t)
+        fastest, slowest = (other.raised_at_rps(rps[here], by) for by in (1.0 / factors, factors))
+        lower[here], upper[here] = fastest / fast.latency_s, slowest / fast.latency_s
     # If the other arm may be saturated, the speedup has no upper bound.
     return lower, np.nan_to_num(upper, nan=np.inf)
 

@@ -203,7 +203,18 @@ class Curve:
 
     def latencies_at_rps(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) under Poisson arrivals at many rates (1/s); shape of `rps`, NaN where saturated."""
-        return self.raised_at_rps(rps, np.ones(len(self.open_ends)))
+        rates, slopes, starts_s = self._pieces
+        piece = np.minimum(np.searchsorted(rates, rps), rates.size - 1)
+        left = 1.0 - rps * slopes[piece]
+        reached = starts_s[piece] / np.where(left > 0, left, np.nan)
+        return np.where((rps <= rates[-1]) & (rps < self.saturation_rps), reached, np.nan)
+
+    @cached_property
+    def _pieces(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of the pieces between `open_ends`: rates (1/s) up to which each is reached, and slope and latency (s) of its line alone."""
+        n, latency_s = self.open_ends.T
+        slopes = np.diff(latency_s) / np.diff(n)
+        return np.maximum.accumulate(n[1:] / latency_s[1:]), slopes, latency_s[:-1] - slopes * n[:-1]
 
     def bounds_of(self, latency_s: float, others: float, t: float, *, closed: bool = False) -> Bounds:
         """Bounds of a latency among `others`, of an open or a closed loop."""
