@@ -320,9 +320,11 @@ class _Counted(NamedTuple):
         """Counts and lengths (s) of the spans between scrapes; NaN if a counter fell or scrapes failed; None without any."""
         if self.asked.size < 2:
             return None
-        scrape_s = median(np.diff(self.sampled_s).tolist())
+        # By slices: `np.diff` takes five times as long on so few.
+        scrape_s = median((self.sampled_s[1:] - self.sampled_s[:-1]).tolist())
         each = max(1, min(int(request_s // scrape_s), self.asked.size // (FEWEST_SPANS + 1)))
-        counts, lengths_s = np.diff(self.asked[::each]), np.diff(self.sampled_s[::each])
+        asked, sampled_s = self.asked[::each], self.sampled_s[::each]
+        counts, lengths_s = asked[1:] - asked[:-1], sampled_s[1:] - sampled_s[:-1]
         whole = (counts >= 0.0) & (lengths_s < _GAP * each * scrape_s)
         return np.where(whole, counts, np.nan), np.where(whole, lengths_s, np.nan)
 

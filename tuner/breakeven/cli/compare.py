@@ -26,7 +26,7 @@ from breakeven.phrases import counted, figure, spoken
 if TYPE_CHECKING:
     from breakeven.estimate import Estimate
     from breakeven.profile import Conditions
-    from breakeven.profile.changes import Changes, FigureChange
+    from breakeven.profile.changes import Changes, FigureChange, Word
 
 FIELDS = {
     "": "confidence rps prompt_tokens output_tokens identity changes verdicts only_before only_after",
@@ -47,6 +47,7 @@ _NAMES = {
 }
 
 
+_WORDS: tuple[Word, ...] = ("worse", "better")
 _WHERE = {
     "below": "below its break-even",
     "above": "above its break-even",
@@ -96,9 +97,9 @@ def command(
         echo_result(_document(found))
     else:
         _print(found)
-    if check and found.worse:
+    if check and (worse := found.turned("worse")):
         raise BreakevenError(
-            f"{after_path}: {counted(len(found.worse), 'figure')} surely worse than in {before_path}"
+            f"{after_path}: {counted(len(worse), 'figure')} surely worse than in {before_path}"
         )
 
 
@@ -159,8 +160,6 @@ def _sentence(found: Changes) -> str:
         "?" if one is None else f"{one:.4g}" for one in (found.prompt_tokens, found.output_tokens)
     )
     parts = [
-        f"{counted(len(some), 'figure')} surely {word}"
-        for some, word in ((found.worse, "worse"), (found.better, "better"))
-        if some
+        f"{counted(len(some), 'figure')} surely {word}" for word in _WORDS if (some := found.turned(word))
     ]
     return f"{' and '.join(parts) or 'no difference shown'}{load}, at {lengths} tokens and {found.confidence:.0%} confidence"

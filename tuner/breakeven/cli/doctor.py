@@ -78,7 +78,7 @@ def command(
     lengths: Conditions,
     *,
     as_json: bool,
-    **access: Any,
+    access: dict[str, Any],
 ) -> None:
     """Say whether speculation pays right now, and if not, which of the known causes it is.
 

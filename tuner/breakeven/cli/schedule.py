@@ -145,7 +145,6 @@ def _result(
         "method": method,
         "tokens_per_step": {str(k): value for k, value in e.items()},
         "tpot_s": tpot,
-        "basis": view.basis,
         "warnings": warnings,
         "confidence": confidence,
     }

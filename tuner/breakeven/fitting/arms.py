@@ -127,7 +127,11 @@ def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
                 excluded, key=lambda out: (out.point.origin.source, out.point.origin.row)
             )
         ),
-        measured_range=_range(own),
+        measured_range=MeasuredRange(
+            *((min(some), max(some)) for some in ([one.rps for one in own], [one.inflight for one in own]))
+        )
+        if own
+        else None,
         acceptance=_acceptance(arm, own, confidence),
         lengths=lengths_of(own),
         measured_saturation_rps=_ceiling_rps(own, excluded, ramp_share),
@@ -197,8 +201,13 @@ def _side_law(used: Sequence[Observation], column: str, sd: float) -> LineFit | 
     rows = [(one.others, value) for one in used if (value := getattr(one.point, column)) is not None]
     if not rows:
         return None
-    found = line_fit(*np.array(rows).T)
-    return None if found is None else found.raised(sd)
+    others, values_s = np.array(rows).T
+    found = _line(others, values_s)
+    if found is None or found.ends[0] < LEAST_S:
+        return None
+    (v1, v12), (v21, v2) = found.covariance.tolist()
+    a, b = found.ends.tolist()
+    return LineFit(a, b, ((v1, v12), (v21, v2)), max(others.size - 2, 0)).raised(sd)
 
 
 def _quantiles(used: Sequence[Observation], column: str, sd: float) -> dict[str, LineFit]:
@@ -284,13 +293,6 @@ def _mean(used: Sequence[Observation], column: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _range(used: Sequence[Observation]) -> MeasuredRange | None:
-    if not used:
-        return None
-    rates, inflight = [one.rps for one in used], [one.inflight for one in used]
-    return MeasuredRange((min(rates), max(rates)), (min(inflight), max(inflight)))
-
-
 def _kv_requests(used: Sequence[Observation]) -> float | None:
     """Requests in flight that fill the KV pool, by the largest closed loop: there are never more than its clients.
 
@@ -357,17 +359,8 @@ class _Fitted:
     noise: float
 
 
-def line_fit(others: FloatArray, values_s: FloatArray) -> LineFit | None:
-    """The line through a figure of several loads with its covariance; None if the loads do not separate two coefficients."""
-    found = _line(others, values_s)
-    if found is None or found.ends[0] < LEAST_S:
-        return None
-    (v1, v12), (v21, v2) = found.covariance.tolist()
-    a, b = found.ends.tolist()
-    return LineFit(a, b, ((v1, v12), (v21, v2)), max(others.size - 2, 0))
-
-
 def _line(others: FloatArray, values_s: FloatArray) -> _Fitted | None:
+    """The line through a figure of several loads; None if the loads do not separate two coefficients."""
     if np.ptp(others.round(9)) == 0:
         return None
     design = np.stack([np.ones_like(others), others], axis=-1)

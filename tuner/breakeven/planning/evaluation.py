@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.planning.capacity import Capacity, capacity_along
 from breakeven.planning.decision_memory import LiveAcceptance
@@ -358,8 +359,7 @@ def _gains(one: ArmEvaluation, min_gain: float) -> bool:
     most = one.tokens_per_step or one.calibrated_tokens_per_step or math.inf
     # If only one arm is saturated, the speedup is 0 or infinite, and has no bounds.
     alone = one.against_none.speedup if one.against_none.speedup in (0.0, math.inf) else None
-    surely, _ = _interval(one) or (alone or 0.0, math.inf)
-    return min(surely, most) > 1.0 + min_gain
+    return min(_known(one).lower or alone or 0.0, most) > 1.0 + min_gain
 
 
 def _reason(
@@ -369,7 +369,8 @@ def _reason(
         return Reason.SLO_VIOLATED
     if best.arm == NO_SPECULATION:
         return _reason_for_none(best, arms, keeping, min_gain)
-    if (known := _interval(best)) is not None and known[0] <= 1.0 <= known[1]:
+    known = _known(best)
+    if known.bounds is not None and not known.above(1.0) and not known.below(1.0):
         return Reason.WIDE_BOUNDS
     if not _gains(best, min_gain):
         return Reason.SLO_VIOLATED  # chosen for an objective that no speculation misses, not for its gain
@@ -385,16 +386,15 @@ def _reason_for_none(
         return Reason.NEVER_PAYS
     if min_gain > 0 and any(one.latency_s < none.latency_s for one in keeping):
         return Reason.GAIN_BELOW_THRESHOLD
-    known = [bounds for bounds in map(_interval, keeping) if bounds is not None]
-    return Reason.WIDE_BOUNDS if any(upper > 1.0 for _, upper in known) else Reason.BEYOND_BREAK_EVEN
+    known = [one for one in map(_known, keeping) if one.bounds is not None]
+    gains = any(one.upper is None or one.upper > 1.0 for one in known)
+    return Reason.WIDE_BOUNDS if gains else Reason.BEYOND_BREAK_EVEN
 
 
-def _interval(one: ArmEvaluation) -> tuple[float, float] | None:
-    """Bounds of the speedup over no speculation; None where there are none."""
-    if one.against_none is None or one.against_none.speedup_ci is None:
-        return None
-    lower, upper = one.against_none.speedup_ci
-    return (0.0 if lower is None else lower, math.inf if upper is None else upper)
+def _known(one: ArmEvaluation) -> Estimate:
+    """Speedup over no speculation; nothing where there is none."""
+    against = one.against_none
+    return Estimate() if against is None else Estimate.of(against.speedup, against.speedup_ci)
 
 
 _GRID = 400

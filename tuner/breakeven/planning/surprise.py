@@ -29,11 +29,6 @@ class FluidQueue:
     length: FloatArray
     waited: FloatArray
 
-    @classmethod
-    def empty(cls, like: FloatArray) -> FluidQueue:
-        """An empty queue of the shape of an array."""
-        return cls(np.zeros_like(like), np.zeros_like(like))
-
     def grow(self, surplus_rps: FloatArray, during_s: float) -> FluidQueue:
         """The queue after a time at a surplus of arrivals over departures, which may be negative; never shorter than 0."""
         ends = np.maximum(self.length + surplus_rps * during_s, 0.0)
@@ -75,11 +70,6 @@ class Outflow:
             taken = taken + (inflight + then) * (step_s / 2.0)
             inflight = then
         return inflight, taken
-
-    def drained(self, waiting: FloatArray, rps: FloatArray | float) -> FloatArray:
-        """Request-seconds until no request waits any more."""
-        empty = FluidQueue(np.maximum(waiting, 0.0), np.zeros_like(waiting))
-        return empty.drained(self.carries_rps, rps)
 
 
 def waited_along(
@@ -132,8 +122,9 @@ class Jump:
 
         Capacities (1/s) of the arm in place and of the safe arm have shape (..., M).
         """
-        stay = FluidQueue.empty(on_rps).grow(self.rps - on_rps, LASTS_S)
-        leave = FluidQueue.empty(on_rps).grow(self.rps - on_rps, self.noticed_s)
+        empty = FluidQueue(np.zeros_like(on_rps), np.zeros_like(on_rps))
+        stay = empty.grow(self.rps - on_rps, LASTS_S)
+        leave = empty.grow(self.rps - on_rps, self.noticed_s)
         rolling_rps = (1.0 - self.away_share) * (on_rps + safe_rps) / 2.0
         leave = leave.grow(self.rps - rolling_rps, self.roll_s)
         leave = leave.grow(self.rps - safe_rps, max(LASTS_S - self.noticed_s - self.roll_s, 0.0))
@@ -199,4 +190,5 @@ class Day:
 
     def _hour(self, arms: Outflow, usual: FloatArray, rps: FloatArray) -> FloatArray:
         held, taken = arms.after(usual, rps, LASTS_S, 12)
-        return taken + arms.drained(held - usual, self.mean_rps)
+        waiting = FluidQueue(np.maximum(held - usual, 0.0), np.zeros_like(held))
+        return taken + waiting.drained(arms.carries_rps, self.mean_rps)
