@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.serving.counted_window import Window
 from breakeven_operator.resources.base import (
@@ -42,8 +42,6 @@ from breakeven_operator.resources.figures import (
 if TYPE_CHECKING:
     # kubectl's plugin reads a status without numpy.
     from breakeven.planning.decision import Decision
-    from breakeven.planning.evaluation import ArmEvaluation
-    from breakeven.planning.expected_saving import ArmSaving
     from breakeven.planning.forecast import Forecast
     from breakeven.planning.prompt_lengths import PromptPart
     from breakeven.profile import Comparison
@@ -90,42 +88,31 @@ class DecisionFacts:
         """Loads that are expected; None if no past load was read."""
         return self.decision.ahead if self.decision is not None and self.past_loads else None
 
-    @cached_property
-    def considered(self) -> ArmSaving | None:
-        """Saving and cost of the arm to change to, else of the best other one."""
-        return self.decision.considered if self.decision is not None else None
-
-    @cached_property
-    def running(self) -> ArmEvaluation | None:
-        """The running arm at the present load."""
-        return self.decision.figures if self.decision is not None else None
-
-    @cached_property
-    def compared(self) -> Comparison | None:
-        """The speculative arm in question against no speculation at this load."""
-        return self.decision.against_none if self.decision is not None else None
-
-    @property
-    def subject(self) -> Arm | None:
-        """The speculative arm in question."""
-        return self.decision.subject if self.decision is not None else None
-
-    def of(self, arm: Arm) -> ArmEvaluation | None:
-        """An arm at the present load."""
-        return self.decision.of(arm) if self.decision is not None else None
-
 
 def _read(of: Callable[[DecisionFacts], object]) -> Reading:
     return Reading(of)
 
 
-def _accepted_per_step(facts: DecisionFacts) -> float | None:
-    per_step = facts.live.tokens_per_step if facts.live is not None and facts.live.drafts else None
+def _decided(of: Callable[[Decision], object]) -> Reading:
+    return Reading(lambda facts: None if facts.decision is None else of(facts.decision))
+
+
+def _compared(of: Callable[[Comparison], object]) -> Reading:
+    """Read off the speculative arm in question against no speculation."""
+    return _decided(lambda one: None if one.against_none is None else of(one.against_none))
+
+
+def _seen(of: Callable[[Window], object]) -> Reading:
+    return Reading(lambda facts: None if facts.live is None else of(facts.live))
+
+
+def _accepted_per_step(live: Window) -> float | None:
+    per_step = live.tokens_per_step if live.drafts else None
     return None if per_step is None else per_step - 1.0
 
 
-def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
-    one, subject = facts.compared, facts.subject
+def _saturated(decision: Decision) -> tuple[str, ...]:
+    one, subject = decision.against_none, decision.subject
     if one is None or subject is None:
         return ()
     found = ((subject, one.saturated), (NO_SPECULATION, one.against_saturated))
@@ -133,11 +120,12 @@ def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
 
 
 def _by_prompt(facts: DecisionFacts) -> str | None:
-    if facts.compared is None or facts.subject is None or not facts.prompts:
+    decision = facts.decision
+    if decision is None or decision.against_none is None or not facts.prompts:
         return None
     from breakeven.planning.prompt_lengths import by_prompt, prompts_text  # noqa: PLC0415 - see TYPE_CHECKING above
 
-    found = by_prompt(facts.of(facts.subject), facts.of(NO_SPECULATION), facts.prompts)
+    found = by_prompt(decision.of(decision.subject), decision.of(NO_SPECULATION), facts.prompts)
     return prompts_text(found) or None
 
 
@@ -146,20 +134,15 @@ def _speedup(against: Comparison) -> Estimate:
     return Estimate.of(against.speedup or None, against.speedup_ci)
 
 
-def _saving(facts: DecisionFacts) -> Estimate | None:
-    one, decision = facts.considered, facts.decision
-    return None if one is None or decision is None else one.percent(decision.confidence)
-
-
-def _roll_cost(facts: DecisionFacts) -> float | None:
-    one, decision = facts.considered, facts.decision
-    served = decision.load.rps * (decision.load.latency_s or 0.0) if decision is not None else 0.0
+def _roll_cost(decision: Decision) -> float | None:
+    one, load = decision.considered, decision.load
+    served = load.rps * (load.latency_s or 0.0)
     return one.roll_cost / served if one is not None and served > 0.0 else None
 
 
-def _alternative(facts: DecisionFacts) -> Alternative | None:
-    other = facts.decision.alternative if facts.decision is not None else None
-    standing = facts.of(other.arm) if other is not None else None
+def _alternative(decision: Decision) -> Alternative | None:
+    other = decision.alternative
+    standing = decision.of(other.arm) if other is not None else None
     against = standing.against_none if standing is not None else None
     if other is None:
         return None
@@ -216,13 +199,13 @@ class DecisionStatus(StatusModel):
     compared_arm: ArmName | None = row(
         "The speculative arm that the following figures are about: the running one, else the best one.",
         IN_NOTES,
-        _read(lambda facts: facts.compared and facts.subject and facts.subject.name),
+        _decided(lambda one: one.against_none and one.subject and one.subject.name),
         Renewal.AT_ONCE,
     )
     saturated_arms: tuple[ArmName, ...] = row(
         "Which of the compared arm and no speculation cannot carry the present load, by its law: requests queue, "
         "and there is no speedup to state.",
-        _read(_saturated),
+        _read(lambda facts: _saturated(facts.decision) if facts.decision is not None else ()),
         Renewal.AT_ONCE,
         LOGGED,
         default=(),
@@ -231,7 +214,7 @@ class DecisionStatus(StatusModel):
     )
     speedup: Number | None = row(
         "Latency without speculation over latency with the compared arm; absent where one of the two is saturated.",
-        _read(lambda facts: facts.compared and _speedup(facts.compared)),
+        _compared(_speedup),
         LOGGED,
         FigureGauge(
             "breakeven_speedup_ratio",
@@ -254,7 +237,7 @@ class DecisionStatus(StatusModel):
     c1_ratio: Number | None = row(
         "C1,R: latency of a lone request, compared arm over none.",
         IN_NOTES,
-        _read(lambda facts: facts.compared and facts.compared.c1_ratio),
+        _compared(lambda one: one.c1_ratio),
         FigureGauge(
             "breakeven_c1_ratio",
             "C1,R: latency of a lone request, arm over no speculation.",
@@ -265,9 +248,7 @@ class DecisionStatus(StatusModel):
     c2_ratio: Number | None = row(
         "C2,R: cost of other requests in flight, compared arm over none; above 1 the gain shrinks with load.",
         IN_NOTES,
-        _read(
-            lambda facts: facts.compared and Estimate.of(facts.compared.c2_ratio, facts.compared.c2_ratio_ci)
-        ),
+        _compared(lambda one: Estimate.of(one.c2_ratio, one.c2_ratio_ci)),
         FigureGauge(
             "breakeven_c2_ratio",
             "C2,R: cost of other requests in flight, arm over no speculation; above 1 the gain shrinks with load.",
@@ -281,17 +262,12 @@ class DecisionStatus(StatusModel):
     verdict: PaysWhereStatus | None = row(
         "For which loads the compared arm pays.",
         IN_NOTES,
-        _read(lambda facts: facts.compared and PaysWhereStatus(str(facts.compared.verdict).capitalize())),
+        _compared(lambda one: PaysWhereStatus(str(one.verdict).capitalize())),
         Renewal.AT_ONCE,
     )
     break_even_rps: Number | None = row(
         "Load per replica at which the gain is gone, requests per second.",
-        _read(
-            lambda facts: (
-                facts.compared
-                and Estimate.of(facts.compared.break_even_rps, facts.compared.break_even_ci_rps)
-            )
-        ),
+        _compared(lambda one: Estimate.of(one.break_even_rps, one.break_even_ci_rps)),
         LOGGED,
         FigureGauge(
             "breakeven_break_even_requests_per_second",
@@ -306,25 +282,25 @@ class DecisionStatus(StatusModel):
     confidence_percent: int | None = row(
         "Confidence of all bounds here.",
         IN_NOTES,
-        _read(lambda facts: facts.decision and round(100 * facts.decision.confidence)),
+        _decided(lambda one: round(100 * one.confidence)),
         ge=0,
         le=100,
     )
     load_rps: Number | None = row(
         "Offered load per replica, requests per second.",
-        _read(lambda facts: facts.live and facts.live.rps),
+        _seen(lambda live: live.rps),
         LOGGED,
         FigureGauge("breakeven_load_requests_per_second", "Offered load per replica."),
     )
     considered_arm: ArmName | None = row(
         "The arm that saving and roll cost are about: the one to change to, else the best other one.",
         IN_NOTES,
-        _read(lambda facts: facts.considered and facts.considered.arm.name),
+        _decided(lambda one: one.considered and one.considered.arm.name),
     )
     saving_percent: Number | None = row(
         "Request time that the considered arm saves over the loads of the next four hours; below 0 it takes more.",
         IN_NOTES,
-        _read(_saving),
+        _decided(lambda one: one.considered and one.considered.percent(one.confidence)),
         LOGGED,
     )
     saving_lower_percent: Number | None = row("Lower bound of the saving.", IN_NOTES)
@@ -332,17 +308,13 @@ class DecisionStatus(StatusModel):
     roll_cost_seconds: Number | None = row(
         "What a roll to the considered arm takes, as time of serving the present load.",
         IN_NOTES,
-        _read(_roll_cost),
+        _decided(_roll_cost),
         LOGGED,
     )
     pays_until_rps: Number | None = row(
         "breakEvenRps as the live latency of the arms that ran has corrected it.",
         IN_NOTES,
-        _read(
-            lambda facts: (
-                facts.decision.pays_until_rps if facts.decision and facts.decision.considered else None
-            )
-        ),
+        _decided(lambda one: one.pays_until_rps if one.considered else None),
     )
     expected_peak_rps: Number | None = row(
         "Highest load per replica that is expected to come again, requests per second; absent when the "
@@ -363,14 +335,14 @@ class DecisionStatus(StatusModel):
     )
     inflight: Number | None = row(
         "Mean requests in flight per replica.",
-        _read(lambda facts: facts.live and facts.live.inflight),
+        _seen(lambda live: live.inflight),
         LOGGED,
         FigureGauge("breakeven_inflight_requests", "Mean requests in flight per replica."),
     )
     utilization: Number | None = row(
         "Load over the running arm's saturation.",
         IN_NOTES,
-        _read(lambda facts: facts.running and facts.running.utilisation),
+        _decided(lambda one: one.figures and one.figures.utilisation),
         FigureGauge(
             "breakeven_utilization_ratio", "Load over the running arm's saturation.", only_with="profile"
         ),
@@ -378,7 +350,7 @@ class DecisionStatus(StatusModel):
     tokens_per_step: Number | None = row(
         "Measured tokens per request-step of the running arm.",
         IN_NOTES,
-        _read(lambda facts: facts.live and facts.live.tokens_per_step),
+        _seen(lambda live: live.tokens_per_step),
         LOGGED,
         FigureGauge(
             "breakeven_tokens_per_step",
@@ -389,7 +361,7 @@ class DecisionStatus(StatusModel):
         "Accepted drafts per request-step of the running arm: tokensPerStep less the bonus token; absent without drafts. "
         "AIConfigurator asks for it as nextn_accepted.",
         IN_NOTES,
-        _read(_accepted_per_step),
+        _seen(_accepted_per_step),
         FigureGauge(
             "breakeven_accepted_tokens_per_step",
             "Accepted drafts per request-step of the running arm: breakeven_tokens_per_step less the bonus token; absent without drafts.",
@@ -398,13 +370,7 @@ class DecisionStatus(StatusModel):
     prefix_hit_percent: Number | None = row(
         "Share of prompt tokens that the prefix cache held; absent if it is not counted.",
         IN_NOTES,
-        _read(
-            lambda facts: (
-                None
-                if facts.live is None or facts.live.prefix_hit_ratio is None
-                else 100 * facts.live.prefix_hit_ratio
-            )
-        ),
+        _seen(lambda live: None if live.prefix_hit_ratio is None else 100 * live.prefix_hit_ratio),
         FigureGauge("breakeven_prefix_cache_hit_ratio", "Share of prompt tokens that the prefix cache held."),
     )
     arrival_dispersion: Number | None = row(
@@ -412,7 +378,7 @@ class DecisionStatus(StatusModel):
         "predictions hold for these arrivals. 1 is Poisson; lower ones count as 1. Absent if unknown: predictions then hold for "
         "Poisson arrivals.",
         IN_NOTES,
-        _read(lambda facts: facts.live and facts.live.arrivals.dispersion),
+        _seen(lambda live: live.arrivals.dispersion),
         FigureGauge(
             "breakeven_arrival_dispersion_ratio",
             "Variance over mean of the counts of arrivals at a replica, for which predictions hold; absent if unknown.",
@@ -421,17 +387,17 @@ class DecisionStatus(StatusModel):
     arrival_span_seconds: Number | None = row(
         "Length of these spans: what a request takes, or the time between two scrapes if that is longer.",
         IN_NOTES,
-        _read(lambda facts: facts.live and facts.live.arrivals.span_s),
+        _seen(lambda live: live.arrivals.span_s),
     )
     observed_latency_seconds: Number | None = row(
         "Measured mean latency of a request.",
-        _read(lambda facts: facts.live and facts.live.latency_s),
+        _seen(lambda live: live.latency_s),
         LOGGED,
         FigureGauge("breakeven_observed_latency_seconds", "Measured mean latency of a request."),
     )
     predicted_latency_seconds: Number | None = row(
         "What the profile predicts for the running arm.",
-        _read(lambda facts: facts.running and facts.running.prediction.latency_s),
+        _decided(lambda one: one.figures and one.figures.prediction.latency_s),
         LOGGED,
         FigureGauge(
             "breakeven_predicted_latency_seconds",
@@ -442,13 +408,13 @@ class DecisionStatus(StatusModel):
     requests: int | None = row(
         "Finished requests behind the measured figures.",
         IN_NOTES,
-        _read(lambda facts: facts.live and max(0, round(facts.live.requests))),
+        _seen(lambda live: max(0, round(live.requests))),
         ge=0,
     )
     given_up_percent: Number | None = row(
         "Requests that began and whose clients went away before the end, of all that began.",
         IN_NOTES,
-        _read(lambda facts: facts.live and 100.0 * facts.live.given_up),
+        _seen(lambda live: 100.0 * live.given_up),
         FigureGauge(
             "breakeven_given_up_ratio",
             "Requests that began and whose clients went away before the end, of all that began; what gives up in the queue is not seen.",
@@ -457,7 +423,7 @@ class DecisionStatus(StatusModel):
     window_seconds: Number | None = row(
         "Time over which they were counted.",
         IN_NOTES,
-        _read(lambda facts: facts.live and facts.live.window_s),
+        _seen(lambda live: live.window_s),
     )
     evidence_time: Instant | None = row(
         "Time of the newest sample used.",
@@ -469,7 +435,9 @@ class DecisionStatus(StatusModel):
             "Time of the newest sample behind the figures above; alerts must check its age.",
         ),
     )
-    alternative: Alternative | None = row("The best arm that was not chosen.", IN_NOTES, _read(_alternative))
+    alternative: Alternative | None = row(
+        "The best arm that was not chosen.", IN_NOTES, _decided(_alternative)
+    )
     held_until: Instant | None = row(
         "End of the cool-down, dwell or back-off that holds a change back.", Renewal.AT_ONCE, LOGGED
     )
