@@ -142,15 +142,14 @@ def compare_curves(
         _at_every_load(judged, other, confidence, rps_range),
         speedup=speedup,
         speedup_ci=speedup_ci,
-        side_by_side=all(_measured_near(load.on(curve).others, curve) for curve in (judged, other)),
+        # Whether each was measured beside another one among about as many others.
+        side_by_side=all(
+            any(abs(math.log((1.0 + load.on(curve).others) / (1.0 + one))) < _NEAR for one in curve.beside)
+            for curve in (judged, other)
+        ),
         saturated=load.rps is not None and load.rps >= judged.saturation_rps,
         against_saturated=load.rps is not None and load.rps >= other.saturation_rps,
     )
-
-
-def _measured_near(others: float, curve: Curve) -> bool:
-    """Whether an arm was measured beside another one among about as many others."""
-    return any(abs(math.log((1.0 + others) / (1.0 + one))) < _NEAR for one in curve.beside)
 
 
 def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: float) -> Speedups:
