@@ -359,7 +359,7 @@ def _gains(one: ArmEvaluation, min_gain: float) -> bool:
     most = one.tokens_per_step or one.calibrated_tokens_per_step or math.inf
     # If only one arm is saturated, the speedup is 0 or infinite, and has no bounds.
     alone = one.against_none.speedup if one.against_none.speedup in (0.0, math.inf) else None
-    return min(_known(one).lower or alone or 0.0, most) > 1.0 + min_gain
+    return min(one.against_none.known.lower or alone or 0.0, most) > 1.0 + min_gain
 
 
 def _reason(
@@ -369,7 +369,7 @@ def _reason(
         return Reason.SLO_VIOLATED
     if best.arm == NO_SPECULATION:
         return _reason_for_none(best, arms, keeping, min_gain)
-    known = _known(best)
+    known = best.against_none.known if best.against_none is not None else Estimate()
     if known.bounds is not None and not known.above(1.0) and not known.below(1.0):
         return Reason.WIDE_BOUNDS
     if not _gains(best, min_gain):
@@ -386,15 +386,9 @@ def _reason_for_none(
         return Reason.NEVER_PAYS
     if min_gain > 0 and any(one.latency_s < none.latency_s for one in keeping):
         return Reason.GAIN_BELOW_THRESHOLD
-    known = [one for one in map(_known, keeping) if one.bounds is not None]
-    gains = any(one.upper is None or one.upper > 1.0 for one in known)
+    bounds = [one.against_none.speedup_ci for one in keeping if one.against_none is not None]
+    gains = any(ends is not None and (ends[1] is None or ends[1] > 1.0) for ends in bounds)
     return Reason.WIDE_BOUNDS if gains else Reason.BEYOND_BREAK_EVEN
-
-
-def _known(one: ArmEvaluation) -> Estimate:
-    """Speedup over no speculation; nothing where there is none."""
-    against = one.against_none
-    return Estimate() if against is None else Estimate.of(against.speedup, against.speedup_ci)
 
 
 _GRID = 400

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.estimate import Estimate
 from breakeven.phrases import figure, fixed, ratio_text, spoken
 from breakeven.planning.evaluation import (
     ArmEvaluation,
@@ -53,7 +52,7 @@ class Plan:
             if best == NO_SPECULATION:
                 return "no speculation is best" if others else "only no speculation was measured"
             return f"{best} is best" if others else f"{best} is the only arm"
-        words = f"{best} is best, {ratio_text(Estimate.of(gain.speedup, gain.speedup_ci))} {gain.how_known}"
+        words = f"{best} is best, {ratio_text(gain.known)} {gain.how_known}"
         if gain.speedup == float("inf"):
             words = f"{best} is best: without speculation the replica is saturated"
         words += f"; {gain.pays}"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.estimate import Estimate
 from breakeven.laws.latency import BURSTY
 from breakeven.phrases import (
     MANY_TIMES,
@@ -66,7 +65,7 @@ def speedup_text(comparison: Comparison, confidence: float) -> str:
     """`1.82x (90 %: 1.74 to 1.90)`; an open end reads `or more`."""
     if comparison.speedup is None:
         return "no figure"
-    text = ratio_text(Estimate.of(comparison.speedup, comparison.speedup_ci), level_text(confidence))
+    text = ratio_text(comparison.known, level_text(confidence))
     return text if comparison.speedup_ci is not None else f"{text} (without bounds)"
 
 

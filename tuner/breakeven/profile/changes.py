@@ -147,7 +147,7 @@ def _figures(
     against = profile.compare(arm, rps=rps or 0.0, conditions=wanted, confidence=level)
     yield "break_even_rps", Estimate.of(against.break_even_rps, against.break_even_ci_rps)
     if rps is not None:
-        yield "speedup", Estimate.of(against.speedup, against.speedup_ci)
+        yield "speedup", against.known
 
 
 def ratio_of(before: Estimate, after: Estimate) -> Estimate | None:

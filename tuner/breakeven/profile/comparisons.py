@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.phrases import pays_text, ranges_text
 from breakeven.profile.curves import Curve, DoubtsAtRate, bounds_around, doubted, ends_around
@@ -94,6 +95,11 @@ class Comparison:
     break_even_beyond_range: bool = False
     pays_rps: tuple[Span, ...] = ()
     side_by_side: bool = False
+
+    @property
+    def known(self) -> Estimate:
+        """The speedup with its bounds."""
+        return Estimate.of(self.speedup, self.speedup_ci)
 
     @property
     def break_even(self) -> str:

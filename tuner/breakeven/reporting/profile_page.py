@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from breakeven import __version__
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
 from breakeven.phrases import bounded, figure, percent, ratio_text
 from breakeven.planning.evaluation import LoadQuestion, evaluate
@@ -186,7 +185,7 @@ def verdict(
 
 def _judged(arm: Arm, best: Comparison, about: Recommended | None, where: str, until: str) -> str:
     """The sentence about the arm that was chosen."""
-    known = Estimate.of(best.speedup, best.speedup_ci)
+    known = best.known
     ratio, slows = ratio_text(known), "Speculation slows requests: the"
     if about is not None and not about.arm.k:
         return f"No speculation is recommended {where}; {arm}, the fastest other arm, reaches {ratio}{until}."
