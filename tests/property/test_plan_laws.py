@@ -26,7 +26,7 @@ ARMS = (NO_SPECULATION, Arm("eagle3", 2), Arm("eagle3", 5))
 def without_doubt():
     """A rule that is sure of its laws, as `plan` is of its expectations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expected_saving, "_DOUBT_SD", 0.0)
+        patch.setattr(expected_saving, "DOUBT_SD", 0.0)
         yield
 
 

@@ -241,6 +241,7 @@ class _Answers:
     profile: Profile
     question: LoadQuestion
     comparable: frozenset[Arm]
+    curves: dict[Arm, Curve] = field(default_factory=dict)
 
     @property
     def confidence(self) -> float:
@@ -270,8 +271,10 @@ class _Answers:
         return replace(wanted, tokens_per_step=None)
 
     def curve(self, arm: Arm) -> Curve:
-        """Latency of an arm against load."""
-        return self.profile.curve(arm, self.converted(arm))
+        """Latency of an arm against load, made once."""
+        if arm not in self.curves:
+            self.curves[arm] = self.profile.curve(arm, self.converted(arm))
+        return self.curves[arm]
 
     def along(self, arm: Arm, curve: Curve, quantile: float | None = None) -> Prediction:
         load = self.question.load

@@ -47,7 +47,7 @@ from breakeven.planning.surprise import (
 )
 
 _DAY_S = 86400.0
-_DOUBT_SD = 1.0
+DOUBT_SD = 1.0
 """Standard deviations of the saving that must remain to enter an arm."""
 _JUMP = 1.5
 """Factor on the largest load seen that a surprise is taken to reach."""
@@ -196,7 +196,7 @@ def decide_by_saving(
     spared = (float(view.now[none].mean()) + backlog.without - held) * stands_s
     if i == none:
         # The queue that speculation has left behind, and the waits of the roll back, are its cost.
-        lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + policy.roll_s + LASTS_S
+        lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + view.roll_s + LASTS_S
         spared = min(spared, 0.0) if lately else 0.0
     saved = memory.saved * math.exp(-stands_s / ACCOUNT_S) + spared
     options = view.options(none, saved)
@@ -239,6 +239,8 @@ class _View:
     largest_rps: float
     running: int
     queued: bool = False
+    roll_s: float = field(init=False)
+    away_share: float = field(init=False)
     tails: FloatArray = field(init=False)
     """Measured ratios to limits on the arm in place over those by its law, shape (M, 1)."""
     now: FloatArray = field(init=False)
@@ -257,9 +259,10 @@ class _View:
     """Saturation (1/s), shape (A, M)."""
 
     def __post_init__(self) -> None:
+        self.roll_s, self.away_share = self.policy.roll_s, self.policy.away_share
         shares, rates = _arrays(self.ahead.expected)
         past_shares, past_rates = _arrays(self.ahead.seen)
-        fewer_rps = self.live.rps / (1.0 - self.policy.away_share)
+        fewer_rps = self.live.rps / (1.0 - self.away_share)
         asked = np.concatenate([[self.live.rps, fewer_rps], rates, past_rates])
         # Waits in queues are calculated along the paths of the load.
         held, past = in_flight(self.laws, asked, self.factors, 0.0), 2 + len(rates)
@@ -321,8 +324,8 @@ class _View:
         full = FULL * self.carries[..., None]
         # During a roll half of the others run the old arm, and half of them the new one.
         begins_s = every_s * np.arange(paths.shape[1])
-        rolling = np.clip((policy.roll_s - begins_s) / every_s, 0.0, 1.0)
-        meanwhile = (1.0 - policy.away_share) * (full[i] + full) / 2.0
+        rolling = np.clip((self.roll_s - begins_s) / every_s, 0.0, 1.0)
+        meanwhile = (1.0 - self.away_share) * (full[i] + full) / 2.0
         return (
             waited_along(paths, full[i], every_s, waits),
             waited_along(paths, rolling * meanwhile + (1.0 - rolling) * full, every_s, waits),
@@ -340,7 +343,7 @@ class _View:
         rps = np.minimum((1.0 + (_JUMP - 1.0) * beyond) * largest_rps, most)
         # The same by day and night: a cost that changed with the hour would make an arm leave and come back every day.
         shares, rates = _arrays(self.ahead.seen)
-        jump = Jump(rps, float(shares @ rates), policy.roll_s, policy.away_share, self.live.window_s)
+        jump = Jump(rps, float(shares @ rates), self.roll_s, self.away_share, self.live.window_s)
         waited = jump.waited(self.carries, safe) - jump.waited(np.broadcast_to(safe, rps.shape), safe)
         costs = np.maximum(waited.mean(axis=-1), 0.0)
         # A service whose load may jump further than usual is larger than seen so far: its ten days take more request time.
@@ -382,7 +385,7 @@ class _View:
             covered, least = True, _SHORTER * float(waited[0].mean())
         net = float(change.drawn.mean()) - (least if covered else 0.0)
         entered = self.laws[b].arm != NO_SPECULATION
-        doubt = _DOUBT_SD * float((change.drawn - instead).std()) if entered else 0.0
+        doubt = DOUBT_SD * float((change.drawn - instead).std()) if entered else 0.0
         taken = (self.taken[i] + waited[0] / horizon_s, self.taken[b] + waited[1] / horizon_s)
         log_ratios = np.log(np.maximum(taken[1], _LEAST) / np.maximum(taken[0], _LEAST))
         # The ratio of the means, as for the saving: the mean of ratios may have another sign.
@@ -406,9 +409,9 @@ class _View:
 
         Half of the roll is spent on the old arm, half on the new one, all of it with replicas away.
         """
-        i, policy, left = self.running, self.policy, 1.0 - self.policy.away_share
+        i, left = self.running, 1.0 - self.away_share
         more = np.maximum((self.fewer[i] + self.fewer[b]) / 2.0 * left - self.now[i], 0.0)
-        return np.asarray(policy.roll_seconds * self.now[i] + more * policy.roll_s)
+        return np.asarray(self.policy.roll_seconds * self.now[i] + more * self.roll_s)
 
     def _saving(self, b: int) -> FloatArray:
         """Request-seconds saved, queues apart: over the horizon, and for the rest of a day at all loads seen.
