@@ -48,7 +48,6 @@ FIELDS = {
     metavar="K|schedule|adaptive",
     help="Draft length; 0 (the default) only for method none. schedule, adaptive: the measured schedule, or adaptive verification.",
 )
-@click.option("--candidate", help="The drafter's name, where one method was measured with several drafters.")
 @load_options
 @click.option(
     "--tokens-per-step",
@@ -74,7 +73,6 @@ def command(
     profile_path: Path,
     method: str,
     k: int | MeasuredDrafts | None,
-    candidate: str | None,
     load: LoadPoint,
     tokens_per_step: float | None,
     alpha: float | None,
@@ -106,9 +104,9 @@ def command(
         raise click.UsageError("--would-pay goes with --rps")
     if tokens_per_step is not None and alpha is not None:
         raise click.UsageError("--tokens-per-step and --alpha say the same thing; give one")
-    of_result = None if isinstance(k, str) else arm_of(method, k, candidate)
+    of_result = None if isinstance(k, str) else arm_of(method, k)
     profile = read_profile(profile_path, confidence, of_result)
-    arm = arm_in(profile, method, k, candidate)
+    arm = arm_in(profile, method, k)
     conditions = replace(lengths, tokens_per_step=_tokens_per_step(arm, tokens_per_step, alpha))
     found = profile.predict(
         arm,
