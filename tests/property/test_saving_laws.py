@@ -28,7 +28,7 @@ from breakeven.planning.learned_laws import (
 )
 from breakeven.planning.objective import Policy
 from breakeven.planning.observed_load import Load
-from breakeven.planning.surprise import LASTS_S, Jump, waited_along, worth_avoiding
+from breakeven.planning.surprise import LASTS_S, waited_along, waited_in_jump, worth_avoiding
 from draws import draws
 from fakes.straight_curve import Law, bent_curve, straight_curve
 
@@ -317,10 +317,9 @@ def test_what_waits_after_a_jump_is_what_a_fluid_stepped_by_the_second_holds(saf
                 break
         return waited
 
-    jump = Jump(rps, after_rps, roll_s, away, noticed_s)
     assume(safe - after_rps > 0.05 * safe)
     assume(on - after_rps > 0.05 * on)
-    (found,) = jump.waited(np.array([on]), np.array([safe]))
+    (found,) = waited_in_jump(rps, after_rps, np.array([on]), np.array([safe]), (roll_s, away, noticed_s))
     assert found == pytest.approx(min(stepped(leave=False), stepped(leave=True)), rel=0.02, abs=2.0 * safe)
 
 

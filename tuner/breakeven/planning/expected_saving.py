@@ -39,10 +39,10 @@ from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import (
     LASTS_S,
     Day,
-    Jump,
     Outflow,
     credible_rps,
     waited_along,
+    waited_in_jump,
     worth_avoiding,
 )
 
@@ -213,20 +213,6 @@ def decide_by_saving(
     return SavingDecision(arm, options, after, known)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Change:
-    """Changing from one arm to another, in request-seconds and M draws; `safer` is the worth of risking less of a surprise."""
-
-    saving: FloatArray
-    roll: FloatArray
-    safer: float
-
-    @property
-    def drawn(self) -> FloatArray:
-        """Sum of all three; shape (M,)."""
-        return self.saving - self.roll + self.safer
-
-
 @dataclass(slots=True, eq=False)
 class _View:
     """All arms at all loads, drawn: M draws, A arms."""
@@ -296,7 +282,7 @@ class _View:
         stay, rolled = self._waited()
         changes = [self._change(b, stay - rolled[b], risks[i] - risks[b]) for b in range(len(self.laws))]
         # If leaving pays already, another arm is compared with no speculation, else with staying.
-        leaving = changes[none].drawn
+        leaving = changes[none][2]
         instead = leaving if i != none and float(leaving.mean()) > 0.0 else np.zeros_like(leaving)
         return tuple(
             self._option(b, change, instead, (stay, rolled[b]), risks[b], covered=covered)
@@ -304,15 +290,14 @@ class _View:
             if b != i
         )
 
-    def _change(self, b: int, spared: FloatArray, safer: float) -> _Change:
-        """The change to arm `b`, which saves so much of the waiting and is safer by so much.
+    def _change(self, b: int, spared: FloatArray, safer: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of the change to arm `b`: the saving with so much waiting spared, the roll, and what is left with `safer`; (M,) each.
 
-        While requests queue, only the waiting that a roll saves counts. Every other gain can wait until they are served, and
-        is then the same without a queue that grows on the remaining replicas.
+        `safer` is the worth of risking less of a surprise. While requests queue, only the waiting that a roll saves counts. Every
+        other gain can wait until they are served, and is then the same without a queue that grows on the remaining replicas.
         """
-        if self.queued:
-            return _Change(spared, self._roll_cost(b), min(safer, 0.0))
-        return _Change(self._saving(b) + spared, self._roll_cost(b), safer)
+        saving, roll = spared if self.queued else self._saving(b) + spared, self._roll_cost(b)
+        return saving, roll, saving - roll + (min(safer, 0.0) if self.queued else safer)
 
     def _waited(self) -> tuple[FloatArray, FloatArray]:
         """Request-seconds in queues: on the arm in place (M,), and after a roll to each arm (A, M), with the present queue."""
@@ -343,8 +328,9 @@ class _View:
         rps = np.minimum((1.0 + (_JUMP - 1.0) * beyond) * largest_rps, most)
         # The same by day and night: a cost that changed with the hour would make an arm leave and come back every day.
         shares, rates = _arrays(self.ahead.seen)
-        jump = Jump(rps, float(shares @ rates), self.roll_s, self.away_share, self.live.window_s)
-        waited = jump.waited(self.carries, safe) - jump.waited(np.broadcast_to(safe, rps.shape), safe)
+        mean_rps, roll = float(shares @ rates), (self.roll_s, self.away_share, self.live.window_s)
+        waited = waited_in_jump(rps, mean_rps, self.carries, safe, roll)
+        waited = waited - waited_in_jump(rps, mean_rps, np.broadcast_to(safe, rps.shape), safe, roll)
         costs = np.maximum(waited.mean(axis=-1), 0.0)
         # A service whose load may jump further than usual is larger than seen so far: its ten days take more request time.
         larger = np.maximum(rps.mean(axis=-1) / (_JUMP * largest_rps), 1.0)
@@ -354,7 +340,7 @@ class _View:
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
         if policy.day_risk is not None:
-            risks = np.maximum(risks, self._days(none, float(shares @ rates), policy.day_risk))
+            risks = np.maximum(risks, self._days(none, mean_rps, policy.day_risk))
         return risks, bool(costs[i] <= accounts[i])
 
     def _days(self, none: int, mean_rps: float, share: float) -> FloatArray:
@@ -372,7 +358,7 @@ class _View:
     def _option(
         self,
         b: int,
-        change: _Change,
+        change: tuple[FloatArray, FloatArray, FloatArray],
         instead: FloatArray,
         waited: tuple[FloatArray, FloatArray],
         risk: float,
@@ -380,12 +366,13 @@ class _View:
         covered: bool,
     ) -> ArmSaving:
         i, horizon_s = self.running, self.policy.horizon_s
+        saving, roll, drawn = change
         least = self.policy.min_gain * float(self.expected[b].mean()) * horizon_s
         if self.queued:
             covered, least = True, _SHORTER * float(waited[0].mean())
-        net = float(change.drawn.mean()) - (least if covered else 0.0)
+        net = float(drawn.mean()) - (least if covered else 0.0)
         entered = self.laws[b].arm != NO_SPECULATION
-        doubt = DOUBT_SD * float((change.drawn - instead).std()) if entered else 0.0
+        doubt = DOUBT_SD * float((drawn - instead).std()) if entered else 0.0
         taken = (self.taken[i] + waited[0] / horizon_s, self.taken[b] + waited[1] / horizon_s)
         log_ratios = np.log(np.maximum(taken[1], _LEAST) / np.maximum(taken[0], _LEAST))
         # The ratio of the means, as for the saving: the mean of ratios may have another sign.
@@ -394,12 +381,12 @@ class _View:
             self.laws[b].arm,
             share,
             float(log_ratios.std()),
-            float(change.saving.mean()),
+            float(saving.mean()),
             float((self.now[i] - self.now[b]).mean()),
             least,
             net,
             net - doubt,
-            float(change.roll.mean()),
+            float(roll.mean()),
             float(risk),
             float(self.carries[b].mean()),
         )

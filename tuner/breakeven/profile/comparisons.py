@@ -150,7 +150,7 @@ def compare_curves(
         speedup_ci=speedup_ci,
         # Whether each was measured beside another one among about as many others.
         side_by_side=all(
-            any(abs(math.log((1.0 + load.on(curve).others) / (1.0 + one))) < _NEAR for one in curve.beside)
+            any(abs(math.log((1.0 + load.on(curve)[1]) / (1.0 + one))) < _NEAR for one in curve.beside)
             for curve in (judged, other)
         ),
         saturated=load.rps is not None and load.rps >= judged.saturation_rps,
@@ -267,13 +267,13 @@ def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[fl
     if load.rps is not None:
         speedup = float(_ratios(judged, other, np.asarray(load.rps)))
     else:
-        speedup = load.on(other).latency_s / load.on(judged).latency_s
+        speedup = load.on(other)[0] / load.on(judged)[0]
     if not 0.0 < speedup < np.inf:
         return (None if np.isnan(speedup) else speedup), None
     if load.rps is not None:
         lower, upper = (float(end[0]) for end in _band(judged, other, np.array([load.rps]), t))
     else:
-        lower, upper = map(float, _band_among(judged, other, load.on(judged).others, t))
+        lower, upper = map(float, _band_among(judged, other, load.on(judged)[1], t))
     return speedup, (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
 
 

@@ -62,13 +62,6 @@ def rows_between(at: FloatArray, rows: FloatArray, wanted: FloatArray) -> FloatA
     return np.asarray(rows[low] * (1.0 - share) + rows[low + 1] * share)
 
 
-class LatencyBounds(NamedTuple):
-    """Bounds (s) at many loads: NaN where there is no steady state, infinite above where that end is open."""
-
-    lower: FloatArray
-    upper: FloatArray
-
-
 class DoubtsAtRate(NamedTuple):
     """Latencies (s) at many rates, NaN where saturated, and the doubt about them: shared with other curves, and the arm's own.
 
@@ -269,16 +262,16 @@ class Curve:
         if rps >= self.saturation_rps:
             return None
         found = self.all_bounds_at_rps(np.asarray(rps), t)
-        upper = float(found.upper)
-        return float(found.lower), (upper if np.isfinite(upper) else None)
+        lower, upper = map(float, found)
+        return lower, (upper if np.isfinite(upper) else None)
 
-    def all_bounds_at_rps(self, rps: FloatArray, t: float) -> LatencyBounds:
-        """Bounds (s) at many rates (1/s)."""
+    def all_bounds_at_rps(self, rps: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
+        """Bounds (s) at many rates (1/s): NaN where there is no steady state, infinite above where that end is open."""
         center = self.latencies_at_rps(rps)
         factors = doubted(t * self._sd_among(self.open_ends[:, 0]))
         upper = np.nan_to_num(self.raised_at_rps(rps, factors), nan=np.inf)
         known = np.where(np.isnan(center), np.nan, 1.0)
-        return LatencyBounds(known * self.raised_at_rps(rps, 1.0 / factors), known * upper)
+        return known * self.raised_at_rps(rps, 1.0 / factors), known * upper
 
     def outside_measured(self, others: float) -> bool:
         """Whether load or conditions lie outside what was measured; just below the lowest load counts as inside."""

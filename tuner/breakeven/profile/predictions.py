@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,6 @@ from breakeven.estimate import Estimate
 from breakeven.profile.curves import Basis, Curve
 from breakeven.profile.fits import ArmFit, Bounds, LineFit
 from breakeven.profile.student_t import t_quantile
-
-
-class MetLoad(NamedTuple):
-    """Latency (s) of a request, and the others in flight that it meets."""
-
-    latency_s: float
-    others: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +35,15 @@ class LoadPoint:
         if self.concurrency is not None and not 1 <= self.concurrency < float("inf"):
             raise InputError("concurrency", f"{self.concurrency:g}", "clients, at least 1")
 
-    def on(self, curve: Curve) -> MetLoad:
+    def on(self, curve: Curve) -> tuple[float, float]:
         """Latency of a request on a curve at this load, and the others in flight; NaN when saturated."""
         if self.rps is not None:
             latency_s = curve.at_rps(self.rps)
-            return MetLoad(latency_s, self.rps * latency_s)
+            return latency_s, self.rps * latency_s
         if self.others is not None:
-            return MetLoad(curve.loop_latency_s(self.others, closed=False), self.others)
+            return curve.loop_latency_s(self.others, closed=False), self.others
         others = float(self.concurrency or 1.0) - 1.0
-        return MetLoad(curve.loop_latency_s(others, closed=True), others)
+        return curve.loop_latency_s(others, closed=True), others
 
     def others_met(self, others: float, latency_ci_s: Bounds | None) -> Estimate:
         """Others in flight that a request meets: clients impose them; at a rate they are as uncertain as the latency."""
