@@ -225,13 +225,13 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
         return None
     rows = [one.point for one in used]
     survival = _weighted_survival(arm, rows)
-    mean = _mean_acceptance(rows)
+    told = [(one.tokens_per_step, one.requests) for one in rows if one.tokens_per_step is not None]
     bounds_of_e: Bounds | None = None
     scatter: float | None = None
-    if mean is not None:
-        e, scatter = mean.tokens_per_step, mean.request_scatter
-        if mean.relative_error is not None:
-            half = t_quantile(confidence, mean.dof) * mean.relative_error * e
+    if told:
+        e, error, scatter = _mean_acceptance(told)
+        if error is not None:
+            half = t_quantile(confidence, len(told) - 1) * error * e
             bounds_of_e = max(1.0, e - half), min(arm.k + 1.0, e + half)
     elif survival is not None and arm.method not in LOOKUP_METHODS:
         # A model drafter drafts at every step, so survival per draft is survival per step.
@@ -248,30 +248,20 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
     return Acceptance(e, bounds_of_e, per_step, per_draft, text or None, scatter)
 
 
-class _MeanAcceptance(NamedTuple):
-    """E over rows, its relative standard error, the same of one request, and degrees of freedom; None with too few rows."""
-
-    tokens_per_step: float
-    relative_error: float | None
-    request_scatter: float | None
-    dof: int
-
-
-def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
-    """E over rows weighted by their requests; None if no row has it."""
-    told = [(one.tokens_per_step, one.requests) for one in rows if one.tokens_per_step is not None]
-    if not told:
-        return None
+def _mean_acceptance(
+    told: Sequence[tuple[float, float | None]],
+) -> tuple[float, float | None, float | None]:
+    """E over rows weighted by their requests, its relative standard error, and the same of one request; None with too few rows."""
     values = np.array([e for e, _ in told])
     weights = np.array([requests or 1.0 for _, requests in told])
-    e, dof = float(np.average(values, weights=weights)), len(told) - 1
+    e = float(np.average(values, weights=weights))
     if len(told) < _FEWEST_ROWS:
-        return _MeanAcceptance(e, None, None, dof)
+        return e, None, None
     if not all(requests for _, requests in told):
-        return _MeanAcceptance(e, float(np.std(values, ddof=1)) / len(told) ** 0.5 / e, None, dof)
+        return e, float(np.std(values, ddof=1)) / len(told) ** 0.5 / e, None
     # Each row is a mean over its requests: what is left over, times their number, is the scatter of one request.
-    scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / dof))
-    return _MeanAcceptance(e, scatter / float(weights.sum()) ** 0.5, scatter, dof)
+    scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / (len(told) - 1)))
+    return e, scatter / float(weights.sum()) ** 0.5, scatter
 
 
 def _weighted_survival(arm: Arm, rows: Sequence[Point]) -> FloatArray | None:
