@@ -60,8 +60,11 @@ def what_it_takes(profile: Profile, arm: Arm, rps: float, conditions: Conditions
         if tokens := getattr(conditions, name) or getattr(profile.lengths, name):
             shorter = [tokens / factor for factor in _LENGTHS if tokens / factor >= least]
             longer = [tokens * factor for factor in _LENGTHS]
-            wanted = _nearest(lambda one, name=name: pays(**{name: one}), tokens, [shorter, longer])
-            found[word] = Turn(tokens, wanted)
+
+            def pays_at(one: float, name: str = name) -> bool:
+                return pays(**{name: one})
+
+            found[word] = Turn(tokens, _nearest(pays_at, tokens, [shorter, longer]))
     return found
 
 

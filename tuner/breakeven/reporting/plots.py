@@ -259,9 +259,9 @@ def _draw(
     beside: Sequence[ArmCurve],
 ) -> None:
     """An arm's line, its measured points, and its band from a lower to an upper end: many bands would hide the lines."""
-    line, points, *ends = drawn
+    line, points, lower, upper = drawn
     opacity = 0.18 if len(beside) <= MOST_NAMES else 0.08
-    axes.fill_between(curve.rps, *ends, color=stroke.colour, alpha=opacity, linewidth=0)
+    axes.fill_between(curve.rps, lower, upper, color=stroke.colour, alpha=opacity, linewidth=0)
     axes.plot(curve.rps, line, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name)
     axes.plot(
         curve.measured_rps,
