@@ -305,7 +305,7 @@ def _promised(verdict: Verdict) -> Estimate:
     comparison = verdict.decision.against_running if verdict.decision is not None else None
     if comparison is None or comparison.speedup is None:
         return Estimate()
-    return Estimate.of(comparison.speedup, comparison.speedup_ci)
+    return comparison.known
 
 
 def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrated:

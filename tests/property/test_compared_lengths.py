@@ -101,9 +101,8 @@ def test_each_place_of_comparison_takes_the_lengths_of_no_speculation(plain, dra
         assert by_default == profile.predict(EAGLE, concurrency=concurrency, conditions=asked)
         compared = profile.compare(EAGLE, concurrency=concurrency)
         assert compared == profile.compare(EAGLE, concurrency=concurrency, conditions=asked)
-    question = LoadQuestion(LoadPoint(rps=1.0), derived=True)
-    for one in evaluate(profile, [NO_SPECULATION, EAGLE], question).arms:
-        assert one.tokens_per_second == pytest.approx(plain)
+    for one in evaluate(profile, [NO_SPECULATION, EAGLE], LoadQuestion(LoadPoint(rps=1.0))).arms:
+        assert one.prediction == profile.predict(one.arm, rps=1.0, conditions=asked)
     none, eagle = profile.arms
     # The truth is 0.5 and something for the first token; each arm at its own lengths: far from it.
     assert eagle.c1_s / none.c1_s == pytest.approx(1.0 / engine.truth(plain, 1), rel=0.1)
@@ -111,7 +110,7 @@ def test_each_place_of_comparison_takes_the_lengths_of_no_speculation(plain, dra
     assert own_points[NO_SPECULATION] == len(CLIENTS)
     assert own_points[EAGLE] == 0, "a point measured at other lengths is no point of the curve"
     slow = Engine(0.8).fitted(plain, drafted)
-    assert what_it_takes(slow, EAGLE, 0.5, Conditions()).output_tokens.now == plain
+    assert what_it_takes(slow, EAGLE, 0.5, Conditions())["answers"].now == plain
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import DecisionMemory
-from breakeven.planning.expected_saving import (
-    Stakes,
-    decide_by_saving,
-)
+from breakeven.planning.expected_saving import decide_by_saving
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.learned_laws import FittedLaw
+from breakeven.planning.objective import Policy
 from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S, Day, Outflow, credible_rps
 from draws import draws
@@ -32,7 +30,7 @@ MILD, SLOW, BLOCK = (
     ((3.0, 0.1), (1.5, 0.104)),
 )
 """No speculation and a drafter that carries 3, 8 and 4 % less and takes 23, 37 and 50 % less time alone."""
-BOUND = Stakes(start_up_s=120.0, day_risk=0.3)
+BOUND = Policy(roll_seconds=120.0, roll_away_share=0.25, day_risk=0.3)
 
 
 def fitted(arm: Arm, law: tuple[float, float]) -> FittedLaw:
@@ -45,7 +43,7 @@ def asked(
     laws: tuple[tuple[float, float], tuple[float, float]],
     usual: float,
     largest: float,
-    stakes: Stakes = BOUND,
+    policy: Policy = BOUND,
     *,
     running: Arm = NO_SPECULATION,
     known_s: float = 5 * DAY_S,
@@ -61,7 +59,7 @@ def asked(
         Load(rps, 150.0, 1000.0, rps * latency_s, latency_s),
         Forecast(seen, seen, largest / c2, known_s),
         DecisionMemory(running),
-        stakes,
+        policy,
         5 * DAY_S,
     ).arm
 

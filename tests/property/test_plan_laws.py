@@ -1,16 +1,18 @@
 """`plan` is the rule of the operator without a memory: one load for ever, a roll that costs nothing, nothing at risk."""
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
+from breakeven.planning import expected_saving
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.evaluation import LoadQuestion, best_arm, evaluate
-from breakeven.planning.expected_saving import Stakes, decide_by_saving
+from breakeven.planning.expected_saving import decide_by_saving
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.learned_laws import fitted_law
-from breakeven.planning.objective import Slo
+from breakeven.planning.objective import Policy, Slo
 from breakeven.planning.observed_load import Load
 from breakeven.profile import LoadPoint
 from draws import draws
@@ -18,7 +20,17 @@ from fakes.lawful_profile import lawful_points
 from fakes.lawmodel import ArmLaw, law_model
 
 ARMS = (NO_SPECULATION, Arm("eagle3", 2), Arm("eagle3", 5))
-FREELY = Stakes(margin=0.0, doubt=0.0, risk=1e9, start_up_s=1e-9, away_share=0.0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_doubt():
+    """A rule that is sure of its laws, as `plan` is of its expectations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expected_saving, "DOUBT_SD", 0.0)
+        yield
+
+
+FREELY = Policy(min_gain=0.0, risk=1e9, roll_seconds=1e-9)
 DAY_S = 86400.0
 LAWS = st.lists(st.tuples(st.floats(0.5, 4.0), st.floats(0.03, 0.2)), min_size=3, max_size=3)
 SHARES = st.floats(0.05, 0.65)

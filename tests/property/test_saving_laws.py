@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,6 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import RARE_DAYS, Backlog, DecisionMemory, Evidence, LargestRate
 from breakeven.planning.expected_saving import (
     SavingDecision,
-    Stakes,
     decide_by_saving,
     known_speedup,
 )
@@ -24,12 +23,12 @@ from breakeven.planning.learned_laws import (
     INDEPENDENT_S,
     FittedLaw,
     LearnedLaws,
-    SeenLatency,
     learned,
     with_latency,
 )
+from breakeven.planning.objective import Policy
 from breakeven.planning.observed_load import Load
-from breakeven.planning.surprise import LASTS_S, Jump, waited_along, worth_avoiding
+from breakeven.planning.surprise import LASTS_S, waited_along, waited_in_jump, worth_avoiding
 from draws import draws
 from fakes.straight_curve import Law, bent_curve, straight_curve
 
@@ -38,7 +37,7 @@ DAY_S = 86400.0
 STEP_S = 150.0
 MANY = 1e9
 """Requests of a window whose mean scatters no more."""
-STAKES = Stakes(start_up_s=120.0)
+POLICY = Policy(roll_seconds=120.0, roll_away_share=0.25)
 C1 = st.floats(0.3, 5.0)
 C2 = st.floats(0.02, 0.3)
 SHARES = st.floats(0.02, 0.95)
@@ -54,6 +53,12 @@ def resting(c1_s: float, c2_s: float, rps: float) -> Load:
     """The window of an arm that follows its law at a constant rate."""
     latency_s = c1_s / (1.0 - rps * c2_s)
     return Load(rps, STEP_S, rps * STEP_S, rps * latency_s, latency_s)
+
+
+def window(
+    latency_s: float, inflight: float, requests: float = MANY, window_s: float = INDEPENDENT_S
+) -> Load:
+    return Load(1.0, window_s, requests, inflight, latency_s)
 
 
 def constantly(rps: float, known_s: float = 5 * DAY_S) -> Forecast:
@@ -72,7 +77,7 @@ def test_equal_inputs_give_equal_decisions_and_no_roll_is_without_a_saving(
     laws = [fitted(NO_SPECULATION, c1, c2), fitted(EAGLE, fast, each)]
     live = resting(*((fast, each) if speculating else (c1, c2)), rps)
     memory = DecisionMemory(EAGLE if speculating else NO_SPECULATION, saved=saved)
-    asked = (laws, live, constantly(rps, known_s), memory, STAKES, known_s)
+    asked = (laws, live, constantly(rps, known_s), memory, POLICY, known_s)
     decision = decide_by_saving(*asked)
     again = decide_by_saving(*asked)
     assert (again.arm, again.options, again.memory) == (decision.arm, decision.options, decision.memory)
@@ -96,7 +101,7 @@ def test_a_constant_load_never_rolls_to_and_fro(c1, c2, gain, slope, share, trul
         live = resting(*true[memory.running], rps)
         now_s = 5 * DAY_S + step * 1800.0
         live = replace(live, window_s=1800.0)
-        after = decide_by_saving(laws, live, constantly(rps), memory, STAKES, now_s).memory
+        after = decide_by_saving(laws, live, constantly(rps), memory, POLICY, now_s).memory
         rolls += after.running != memory.running
         memory = after
     assert rolls <= 2
@@ -113,7 +118,7 @@ def test_a_faster_drafter_saves_more(c1, c2, gain, each, share, faster):
             live,
             constantly(rps),
             memory,
-            STAKES,
+            POLICY,
             5 * DAY_S,
         )
         .options[0]
@@ -133,19 +138,20 @@ def asked(
     rps: float = 4.0,
     saved: float = 0.0,
     known_s: float = 5 * DAY_S,
-    stakes: Stakes = STAKES,
+    policy: Policy = POLICY,
     laws: Sequence[FittedLaw] = STEEP,
+    window_s: float = 300.0,
 ) -> SavingDecision:
     ahead = replace(constantly(rps, known_s), largest_rps=largest_rps)
     memory = DecisionMemory(NO_SPECULATION, saved=saved)
-    return decide_by_saving(laws, resting(2.0, 0.05, rps), ahead, memory, stakes, known_s)
+    live = replace(resting(2.0, 0.05, rps), window_s=window_s)
+    return decide_by_saving(laws, live, ahead, memory, policy, known_s)
 
 
 def test_an_arm_that_could_not_carry_a_jump_is_entered_when_savings_pay_for_one():
     """At a load well below its saturation: 37 % less waiting, and one jump takes days of it."""
     poor, rich, carried = asked(9.5), asked(9.5, saved=2e7), asked(4.0)
     assert poor.arm == NO_SPECULATION
-    assert poor.options[0].uncovered > 0.0
     assert poor.options[0].share > 0.3
     assert rich.arm == EAGLE
     assert carried.arm == EAGLE
@@ -154,7 +160,6 @@ def test_an_arm_that_could_not_carry_a_jump_is_entered_when_savings_pay_for_one(
 def test_no_savings_pay_for_a_jump_that_costs_more_than_it_takes_to_earn_it_again():
     """An account is no reason to spend it: ten days of this arm save less than one surprise on it costs."""
     decision = asked(13.0, saved=1e9)
-    assert decision.options[0].uncovered == 0.0
     assert decision.arm == NO_SPECULATION
 
 
@@ -185,23 +190,26 @@ def test_a_service_without_a_past_enters_what_carries_any_load():
 @pytest.mark.parametrize("largest_rps", [8.0, 14.0])
 def test_where_a_surprise_is_cheap_an_arm_is_entered_within_a_minute(away_share, largest_rps):
     """Engines that start in seconds, and decisions every few: 30 % less capacity is no risk there."""
-    stakes = Stakes(start_up_s=3.0, away_share=away_share, noticed_s=20.0, young_s=270.0)
+    policy = Policy(roll_seconds=3.0, roll_away_share=away_share, lookback_s=300.0)
     laws = [fitted(NO_SPECULATION, 2.0, 0.05), fitted(EAGLE, 1.1, 0.071)]
-    assert asked(largest_rps, rps=5.0, known_s=60.0, stakes=stakes, laws=laws).arm == EAGLE
-    slow = replace(stakes, start_up_s=300.0, noticed_s=300.0)
-    assert asked(largest_rps, rps=5.0, known_s=60.0, stakes=slow, laws=laws).arm == NO_SPECULATION
+    assert asked(largest_rps, rps=5.0, known_s=60.0, policy=policy, laws=laws, window_s=20.0).arm == EAGLE
+    slow = replace(policy, roll_seconds=300.0)
+    assert (
+        asked(largest_rps, rps=5.0, known_s=60.0, policy=slow, laws=laws, window_s=300.0).arm
+        == NO_SPECULATION
+    )
 
 
 def test_a_young_service_does_not_try_a_slow_drafter_again_and_again():
     """While it grows older a jump to be reckoned with falls, and what is learned makes it dearer: neither is a reason to roll."""
     laws = [fitted(NO_SPECULATION, 1.03, 0.0574, 0.01), fitted(EAGLE, 0.546, 0.1006, 0.01)]
     true = {NO_SPECULATION: (1.03, 0.0574), EAGLE: (1.09, 0.1006)}
-    stakes = Stakes(start_up_s=300.0, away_share=0.5)
+    policy = Policy(roll_away_share=0.5)
     memory, rolls = DecisionMemory(NO_SPECULATION), 0
     for step in range(1, 400):
         now_s = step * 300.0
         live = replace(resting(*true[memory.running], 4.0), window_s=300.0)
-        after = decide_by_saving(laws, live, constantly(4.0, now_s), memory, stakes, now_s).memory
+        after = decide_by_saving(laws, live, constantly(4.0, now_s), memory, policy, now_s).memory
         rolls += after.running != memory.running
         memory = after
     assert rolls == 2
@@ -210,13 +218,13 @@ def test_a_young_service_does_not_try_a_slow_drafter_again_and_again():
 def test_the_largest_load_is_remembered_longer_than_the_past_is_known():
     seen = replace(constantly(4.0), largest_rps=13.0)
     live = resting(2.0, 0.05, 4.0)
-    after = decide_by_saving(STEEP, live, seen, DecisionMemory(NO_SPECULATION), STAKES, 0.0).memory
-    later = decide_by_saving(STEEP, live, constantly(4.0), after, STAKES, STEP_S)
-    forgotten = decide_by_saving(STEEP, live, constantly(4.0), DecisionMemory(NO_SPECULATION), STAKES, STEP_S)
+    after = decide_by_saving(STEEP, live, seen, DecisionMemory(NO_SPECULATION), POLICY, 0.0).memory
+    later = decide_by_saving(STEEP, live, constantly(4.0), after, POLICY, STEP_S)
+    forgotten = decide_by_saving(STEEP, live, constantly(4.0), DecisionMemory(NO_SPECULATION), POLICY, STEP_S)
     assert later.arm == NO_SPECULATION
     assert later.memory.largest == LargestRate(13.0, 0.0)
     assert forgotten.arm == EAGLE
-    much_later = decide_by_saving(STEEP, live, constantly(4.0), after, STAKES, 11 * DAY_S)
+    much_later = decide_by_saving(STEEP, live, constantly(4.0), after, POLICY, 11 * DAY_S)
     assert much_later.memory.largest == LargestRate(4.0, 11 * DAY_S)
 
 
@@ -224,9 +232,9 @@ def test_what_waits_after_speculation_was_left_is_paid_from_its_account():
     rps, backlog = 4.0, 500.0
     live = replace(resting(2.0, 0.05, rps), inflight=backlog)
     # A jump has ended an hour after the roll.
-    paid_s = STAKES.roll_s + LASTS_S
+    paid_s = POLICY.roll_s + LASTS_S
     saved = [
-        decide_by_saving(STEEP, live, constantly(rps), memory, STAKES, 5 * DAY_S).memory.saved
+        decide_by_saving(STEEP, live, constantly(rps), memory, POLICY, 5 * DAY_S).memory.saved
         for memory in (
             DecisionMemory(NO_SPECULATION, last_switch_s=5 * DAY_S - ago_s, saved=1e6)
             for ago_s in (600.0, paid_s - 10.0, paid_s + 10.0, 4 * DAY_S)
@@ -309,10 +317,9 @@ def test_what_waits_after_a_jump_is_what_a_fluid_stepped_by_the_second_holds(saf
                 break
         return waited
 
-    jump = Jump(rps, after_rps, roll_s, away, noticed_s)
     assume(safe - after_rps > 0.05 * safe)
     assume(on - after_rps > 0.05 * on)
-    (found,) = jump.waited(np.array([on]), np.array([safe]))
+    (found,) = waited_in_jump(rps, after_rps, np.array([on]), np.array([safe]), (roll_s, away, noticed_s))
     assert found == pytest.approx(min(stepped(leave=False), stepped(leave=True)), rel=0.02, abs=2.0 * safe)
 
 
@@ -373,7 +380,7 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
             evidence,
             learned(prior, evidence, now_s),
             prior[1],
-            SeenLatency(alone * c1 + each * c2 * inflight, MANY, (c1, c2 * inflight)),
+            window(alone * c1 + each * c2 * inflight, inflight),
             now_s,
         )
     laws = learned(prior, evidence, now_s)
@@ -384,15 +391,15 @@ def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1
 
 
 def watched(
-    evidence: dict[Arm, Evidence], prior: list[FittedLaw], now_s: float, **window: float
-) -> dict[Arm, Evidence]:
+    evidence: Mapping[Arm, Evidence], prior: list[FittedLaw], now_s: float, **given: float
+) -> Mapping[Arm, Evidence]:
     """Evidence after one more window of eagle, which met no other request and took `factor` times what the profile says."""
-    c1_s, factor = prior[1].c1_s, window.get("factor", 1.0)
+    c1_s, factor = prior[1].c1_s, given.get("factor", 1.0)
     return with_latency(
         evidence,
         learned(prior, evidence, now_s),
         prior[1],
-        SeenLatency(factor * c1_s, window.get("requests", MANY), (c1_s, 0.0)),
+        window(factor * c1_s, 0.0, requests=given.get("requests", MANY)),
         now_s,
     )
 
@@ -464,7 +471,7 @@ def test_an_arm_that_bends_and_runs_as_it_was_measured_teaches_nothing(dip, othe
     )
     latency_s = curve.loop_latency_s(others, closed=True)
     live = Load(others / latency_s, 1800.0, 1800.0 * others / latency_s, others, latency_s)
-    decided = decide_by_saving(laws, live, constantly(live.rps), DecisionMemory(EAGLE), STAKES, 0.0)
+    decided = decide_by_saving(laws, live, constantly(live.rps), DecisionMemory(EAGLE), POLICY, 0.0)
     taught = learned(laws, decided.memory.evidence, 0.0)
     assert taught.mean == pytest.approx(np.zeros(4), abs=0.01)
 
@@ -479,7 +486,7 @@ def test_evidence_takes_doubt_away_and_fades(factor, inflight, c1, c2):
         {},
         nothing,
         prior[1],
-        SeenLatency(factor * (c1 + c2 * inflight), MANY, (c1, c2 * inflight)),
+        window(factor * (c1 + c2 * inflight), inflight),
         0.0,
     )
     doubts = [np.trace(learned(prior, evidence, now_s).covariance) for now_s in (0.0, 7 * DAY_S, 70 * DAY_S)]
@@ -503,7 +510,7 @@ def test_the_order_in_which_arms_are_listed_decides_nothing(order, c1, c2, share
     live = resting(factor * (0.7 if speculating else 1.0) * c1, 0.9 * c2, rps)
     memory = DecisionMemory(EAGLE if speculating else NO_SPECULATION)
     once, listed = (
-        decide_by_saving(some, live, constantly(rps), memory, STAKES, 5 * DAY_S)
+        decide_by_saving(some, live, constantly(rps), memory, POLICY, 5 * DAY_S)
         for some in (laws, [laws[place] for place in order])
     )
     assert listed.arm == once.arm
@@ -537,7 +544,7 @@ def test_windows_in_which_a_queue_grows_or_drains_teach_nothing(c1, c2, over, st
             break
         live = Load(rps, STEP_S, 1000.0, waiting, strange * waiting * c2)
         now_s = 5 * DAY_S + step * STEP_S
-        memory = decide_by_saving(laws, live, constantly(rps), memory, STAKES, now_s).memory
+        memory = decide_by_saving(laws, live, constantly(rps), memory, POLICY, now_s).memory
         memory = replace(memory, running=NO_SPECULATION)
     assert memory.evidence == {}
 
@@ -545,19 +552,19 @@ def test_windows_in_which_a_queue_grows_or_drains_teach_nothing(c1, c2, over, st
 def test_a_window_teaches_when_the_queue_is_gone_or_was_never_there():
     laws = [fitted(NO_SPECULATION, 1.0, 0.05), fitted(EAGLE, 0.7, 0.052)]
     after = decide_by_saving(
-        laws, Load(24.0, STEP_S, 1e3, 600.0, 25.0), constantly(24.0), DecisionMemory(EAGLE), STAKES, 0.0
+        laws, Load(24.0, STEP_S, 1e3, 600.0, 25.0), constantly(24.0), DecisionMemory(EAGLE), POLICY, 0.0
     ).memory
     assert (after.evidence, after.backlog.here > 0.0) == ({}, True)
     taught = []
     for step in range(1, 8):
-        asked_at = (laws, resting(0.7, 0.052, 4.0), constantly(4.0), after, STAKES, step * 300.0)
+        asked_at = (laws, resting(0.7, 0.052, 4.0), constantly(4.0), after, POLICY, step * 300.0)
         after = replace(decide_by_saving(*asked_at).memory, running=EAGLE)
         taught.append(EAGLE in after.evidence)
     assert taught == sorted(taught), "once there is no queue windows teach"
     assert (taught[0], taught[-1]) == (False, True)
     # By its law it is saturated, and almost nobody is in flight: the law is wrong, and is taught.
     faster = decide_by_saving(
-        laws, resting(0.7, 0.02, 24.0), constantly(24.0), DecisionMemory(EAGLE), STAKES, 0.0
+        laws, resting(0.7, 0.02, 24.0), constantly(24.0), DecisionMemory(EAGLE), POLICY, 0.0
     ).memory
     assert EAGLE in faster.evidence
 
@@ -572,7 +579,7 @@ def test_no_roll_takes_replicas_away_from_a_queue_that_it_does_not_shorten(carri
     memory = DecisionMemory(
         EAGLE, backlog=Backlog(waiting, 0.0, 5 * DAY_S), largest=LargestRate(rps, 5 * DAY_S)
     )
-    assert decide_by_saving(laws, live, ahead, memory, STAKES, 5 * DAY_S).arm == EAGLE
+    assert decide_by_saving(laws, live, ahead, memory, POLICY, 5 * DAY_S).arm == EAGLE
 
 
 # The past --------------------------------------------------------------------------------------------------
@@ -622,9 +629,7 @@ def told(live: Load) -> dict[Arm, Evidence]:
     memory = DecisionMemory(EAGLE)
     laws = [fitted(NO_SPECULATION, 0.43, 0.022), fitted(EAGLE, 0.20, 0.0395)]
     ahead = constantly(live.rps)
-    return dict(
-        decide_by_saving(laws, live, ahead, memory, replace(STAKES, noticed_s=12.0), 0.0).memory.evidence
-    )
+    return dict(decide_by_saving(laws, live, ahead, memory, POLICY, 0.0).memory.evidence)
 
 
 @pytest.mark.parametrize(
@@ -656,13 +661,13 @@ def test_one_window_at_another_law_does_not_overturn_what_was_known_however_late
     there = [prior[0], fitted(EAGLE, moved, 0.05 * moved)]
     now_s = 20 * INDEPENDENT_S + days * DAY_S
     factor = 3.0
-    seen = SeenLatency(factor * moved, MANY, (moved, 0.0), window_s)
-    once = with_latency(evidence, learned(there, evidence, now_s), there[1], seen, now_s)
+    live = window(factor * moved, 0.0, window_s=window_s)
+    once = with_latency(evidence, learned(there, evidence, now_s), there[1], live, now_s)
     mean = float(learned(there, once, now_s).mean[2])
     assert mean < 0.5 * math.log(factor)
     # Half a day of them does.
     for _ in range(24):
         now_s += INDEPENDENT_S
-        seen = replace(seen, lasted_s=INDEPENDENT_S)
-        once = with_latency(once, learned(there, once, now_s), there[1], seen, now_s)
+        live = replace(live, window_s=INDEPENDENT_S)
+        once = with_latency(once, learned(there, once, now_s), there[1], live, now_s)
     assert float(learned(there, once, now_s).mean[2]) == pytest.approx(math.log(factor), rel=0.15)

@@ -55,9 +55,9 @@ def column(value: float | None, unit: str = "") -> str:
     return "-" if value is None or not math.isfinite(value) else f"{figure(value)} {unit}".strip()
 
 
-def percent(share: float) -> str:
-    """A share as `0.42 %`, `12 %`, `100 %`."""
-    return f"{figure(100.0 * share, 2)} %"
+def percent(share: float | None) -> str:
+    """A share as `0.42 %`, `12 %`, `100 %`; `-` if there is none."""
+    return "-" if share is None else f"{figure(100.0 * share, 2)} %"
 
 
 def are_known(value: float, lower: float | None, upper: float | None) -> bool:
@@ -81,24 +81,37 @@ def through(value: float, lower: float | None, upper: float | None, places: int 
     return between(lower, upper, show) if are_known(value, lower, upper) else NOT_KNOWN
 
 
-def ratio_text(known: Estimate) -> str:
-    """A speedup with its bounds: `1.82x (1.74 to 1.90)`; without bounds it stands alone."""
+def ratio_text(known: Estimate, level: str = "") -> str:
+    """A speedup with its bounds: `1.82x (1.74 to 1.90)`, at a level `1.82x (90 %: 1.74 to 1.90)`; without bounds it stands alone."""
     value = known.value if known.value is not None else math.nan
-    ends = f" ({through(value, *known.bounds, places=2)})" if known.bounds is not None else ""
+    ends = f" ({level}{through(value, *known.bounds, places=2)})" if known.bounds is not None else ""
     return f"{fixed(value, 2)}x{ends}"
 
 
-def ratio_column(value: float | None, bounds: tuple[float | None, float | None] | None) -> str:
-    """The same in a column: `1.82 [1.74,1.90]`; an open end shows as `-`, and bounds that say nothing as `not known yet`."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    if bounds is None:
-        return fixed(value, 2)
+def level_text(confidence: float) -> str:
+    """What stands before bounds at a level: `90 %: `."""
+    return f"{fixed(100.0 * confidence)} %: "
+
+
+def bounded(
+    value: float | None,
+    bounds: tuple[float | None, float | None] | None,
+    show: Callable[[float], str] = figure,
+) -> str:
+    """A figure and its bounds in a column: `8.9 [8.4,9.3]`; an open end is `-`, and bounds that say nothing are `not known yet`."""
+    if value is None or bounds is None:
+        return "-" if value is None else show(value)
     low, high = (None if end is None or not math.isfinite(end) else end for end in bounds)
-    if not are_known(value, low, high):
+    if value > 0.0 and not are_known(value, low, high):
         return NOT_KNOWN
-    ends = ("-" if end is None else fixed(end, 2) for end in (low, high))
-    return f"{fixed(value, 2)} [{','.join(ends)}]"
+    ends = ("-" if end is None else show(end) for end in (low, high))
+    return f"{show(value)} [{','.join(ends)}]"
+
+
+def ratio_column(value: float | None, bounds: tuple[float | None, float | None] | None) -> str:
+    """A speedup in a column: `1.82 [1.74,1.90]`, as `bounded`; `-` if it is not finite."""
+    known = value if value is not None and math.isfinite(value) else None
+    return bounded(known, bounds, partial(fixed, places=2))
 
 
 _NUMBER = r"(\d+(?:\.\d+)?)"

@@ -75,7 +75,7 @@ def _costs(profile: Profile, family: str, batches: int) -> StepView:
         NotIdentifiedError: no law of the method, or none without speculation.
     """
     try:
-        return replace(step_view(profile, family, batches), basis="the costs of steps")
+        return step_view(profile, family, batches)
     except NotIdentifiedError:
         pass
     # All arms answered requests of equal lengths. So the time of a request is proportional to the time of a step, and each
@@ -89,8 +89,10 @@ def _costs(profile: Profile, family: str, batches: int) -> StepView:
         raise NotIdentifiedError(f"{family}: no law of it, or none without speculation")
     others = np.arange(float(batches))
     step_s = np.stack([curve.latencies_among(others) for _, curve in sorted(curves.items())], axis=1)
-    basis, prompts_s = "the latency of whole requests", np.zeros_like(step_s)
-    return StepView(tuple(sorted(curves)), step_s, prompts_s, np.ones(len(curves)), basis, ())
+    per_step = np.ones(len(curves))
+    return StepView(
+        tuple(sorted(curves)), step_s, np.zeros_like(step_s), per_step, (), "the latency of whole requests"
+    )
 
 
 def _goodput_of(costs: StepView, found: Schedule) -> FloatArray | None:

@@ -63,7 +63,7 @@ def pays(comparison: Comparison | None) -> bool | None:
     if comparison.speedup_ci is None:
         # One of the two is saturated at this load: there is no ratio to have bounds, and no doubt either.
         return {0.0: False, math.inf: True}.get(comparison.speedup)
-    return _above_one(Estimate.of(comparison.speedup, comparison.speedup_ci))
+    return _above_one(comparison.known)
 
 
 def _above_one(known: Estimate) -> bool | None:

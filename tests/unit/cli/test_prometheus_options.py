@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from breakeven.cli.prometheus_options import OPTION_NAMES, AskedPrometheus, read_matcher
+from breakeven.cli.doctor import command
+from breakeven.cli.prometheus_options import AskedPrometheus, read_matcher
 from breakeven.errors import BreakevenError, InputError
 from breakeven.serving.promql import Matcher
 
@@ -19,7 +20,9 @@ SECRET = "s3cret"
 
 def server(url="http://prometheus:9090", *, timeout_s=5.0, **given):
     options = (
-        dict.fromkeys(OPTION_NAMES) | {"url": url, "label": (), "tenant_header": "X-Scope-OrgID"} | given
+        dict.fromkeys(one.name for one in command.params)
+        | {"url": url, "label": (), "tenant_header": "X-Scope-OrgID"}
+        | given
     )
     return AskedPrometheus.of(options, timeout_s)
 

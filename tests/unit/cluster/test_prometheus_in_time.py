@@ -16,7 +16,8 @@ import zlib
 
 import pytest
 
-from breakeven.cli.prometheus_options import OPTION_NAMES, AskedPrometheus
+from breakeven.cli.doctor import command
+from breakeven.cli.prometheus_options import AskedPrometheus
 from breakeven.errors import BreakevenError
 from breakeven_operator.cluster.prometheus_api import OF_SERVER_AT_A_TIME, PrometheusClient
 from breakeven_operator.ports import MetricsError, PrometheusAccess
@@ -206,7 +207,11 @@ async def refused_by_operator(url, timeout_s):
 
 
 async def refused_by_command(url, timeout_s):
-    options = dict.fromkeys(OPTION_NAMES) | {"url": url, "label": (), "tenant_header": "X-Scope-OrgID"}
+    options = dict.fromkeys(one.name for one in command.params) | {
+        "url": url,
+        "label": (),
+        "tenant_header": "X-Scope-OrgID",
+    }
     with pytest.raises(BreakevenError) as caught:
         await asyncio.to_thread(AskedPrometheus.of(options, timeout_s).at, "a_long_query")
     return str(caught.value)

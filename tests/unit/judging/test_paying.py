@@ -16,7 +16,10 @@ from draws import draws
 
 def judged(by_profile, known, windows=3):
     """A verdict with the profile's speedup and what live latency has made of it, each with bounds."""
-    comparison = SimpleNamespace(speedup=by_profile[0], speedup_ci=by_profile[1:], how_known="expected")
+    value, bounds = by_profile[0], by_profile[1:]
+    comparison = SimpleNamespace(
+        speedup=value, speedup_ci=bounds, known=Estimate.of(value, bounds), how_known="expected"
+    )
     known = Estimate(*known) if known is not None else None
     return SimpleNamespace(against_none=comparison, speedup=known, windows=windows)
 

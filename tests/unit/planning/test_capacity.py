@@ -70,10 +70,10 @@ def test_a_mean_s_capacity_is_where_its_latency_and_its_bounds_reach_the_limit(p
     # On the line C1/(1 - rps*C2) a limit is kept up to (1 - C1/limit)/C2.
     fit = profile.arm(NO_SPECULATION)
     assert found.rps == pytest.approx((1.0 - fit.c1_s / 3.0) / fit.c2_s, rel=0.02)
-    bounds = curve.all_bounds_at_rps(
+    lower_s, upper_s = curve.all_bounds_at_rps(
         np.array([found.lower_rps, found.upper_rps]), t_quantile(profile.confidence, curve.dof)
     )
-    assert (bounds.upper[0], bounds.lower[1]) == (pytest.approx(3.0, rel=0.01), pytest.approx(3.0, rel=0.01))
+    assert (upper_s[0], lower_s[1]) == (pytest.approx(3.0, rel=0.01), pytest.approx(3.0, rel=0.01))
 
 
 def test_wider_confidence_gives_wider_bounds(profile) -> None:

@@ -22,7 +22,6 @@ from breakeven.planning.prompt_lengths import (
     by_prompt,
     counted_parts,
     given_parts,
-    losing_share,
     prompts_text,
 )
 from breakeven.profile import LoadPoint, Profile
@@ -98,7 +97,7 @@ def test_nothing_is_said_without_a_number_in_flight(profile: Profile) -> None:
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.2, 3.0)), min_size=1, max_size=4))
 def test_the_share_that_loses_is_that_of_its_parts(drawn: list[tuple[float, float]]) -> None:
     found = [PartSpeedup(PromptPart(share, 100.0), speedup, extrapolated=False) for share, speedup in drawn]
-    lost = losing_share(found)
+    lost = sum(one.part.share for one in found if one.loses)
     assert lost == pytest.approx(sum(share for share, speedup in drawn if speedup < 1.0 - LOSS))
     assert ("LosesAtLengths" in prompts_text(found)) is (lost > 0.0)
 

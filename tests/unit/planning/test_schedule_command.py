@@ -77,7 +77,6 @@ def run(*arguments):
 
 def test_steps_come_back_from_a_profile(profile):
     view = step_view(profile, "eagle3", 64)
-    assert view.basis == "others"
     assert view.draft_lengths == tuple(range(8))
     np.testing.assert_allclose(view.tokens_per_step[[2, 7]], TEXT.tokens_per_step([2, 7]), rtol=1e-6)
     batches = np.arange(1, 65)
@@ -91,7 +90,7 @@ def test_steps_are_those_of_machines_that_no_law_was_written_from(kind, worst):
     engine = next(one for one in ENGINES if one.kind == kind and one.half is Half.CHOSEN)
     profile = fit_points(measured(Truths.read(engine), "mixed", 0.02, 1))
     view = step_view(profile, engine.method, 32)
-    assert (view.basis, view.warnings, view.draft_lengths) == ("others", (), tuple(range(8)))
+    assert (view.warnings, view.draft_lengths) == ((), tuple(range(8)))
     context = engine.asking.prompt_tokens + engine.asking.output_tokens / 2
     truth = [
         [engine.machine.clock.step_s(n, k, n * context, 0) for k in view.draft_lengths] for n in range(1, 33)

@@ -38,8 +38,7 @@ def test_many_loads_give_what_each_gives(curve: Curve) -> None:
 @pytest.mark.parametrize("curve", CURVES, ids=SHAPES)
 def test_bounds_at_many_rates_are_those_at_each(curve: Curve) -> None:
     rates = np.linspace(0.0, 11.0, 56)
-    found = curve.all_bounds_at_rps(rates, 2.1)
-    for rps, lower, upper in zip(rates, found.lower, found.upper, strict=True):
+    for rps, lower, upper in zip(rates, *curve.all_bounds_at_rps(rates, 2.1), strict=True):
         one = curve.bounds_at_rps(float(rps), 2.1)
         if one is None:
             assert rps >= curve.saturation_rps

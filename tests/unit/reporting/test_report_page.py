@@ -91,7 +91,7 @@ def test_light_and_dark_are_both_in_the_file(page: str) -> None:
 def test_the_verdict_has_bounds_and_stands_before_the_pictures(page: str, profile: Profile) -> None:
     sentence = verdict(profile, (2.0, 8.0))
     assert re.fullmatch(
-        r"eagle3/2 is 1\.\d\dx as fast as no speculation \(1\.\d+ to 1\.\d+\) at 5 rps per replica, measured side by side; "
+        r"eagle3/2 is 1\.\d\dx \(1\.\d+ to 1\.\d+\) as fast as no speculation at 5 rps per replica, measured side by side; "
         r"it pays until (9\.\d+|10)(\.\d)? rps \(9\.\d+ to 1[01](\.\d)?\)\.",
         sentence,
     )
@@ -157,8 +157,8 @@ def test_parameters_are_there_with_units_and_bounds(page: str) -> None:
         "C1, s",
         "C2, ms per other in flight",
         "eagle3/2",
-        "0.395 [0.382, 0.408]",
-        "67.4 [65.1, 69.8]",
+        "0.395 [0.382,0.408]",
+        "67.4 [65.1,69.8]",
     ):
         assert text in table
 

@@ -102,7 +102,9 @@ def command(
     if per_position is not None:
         known = _from_positions(per_position, k)
     elif log is not None:
-        known = _from_log(log, k, method)
+        with click.open_file(str(log), encoding="utf-8", errors="replace") as lines:
+            found = read_log(lines, str(log), looked_up=method in LOOKUP_METHODS)
+        known = _from_positions(found.survival, k)._replace(rate=found.accepted / found.drafted)
     elif k is None:
         raise click.UsageError(f"{options[0]} needs --k")
     elif accepted is not None:
@@ -135,12 +137,6 @@ def _from_positions(survival: tuple[float, ...], k: int | None) -> _Given:
     if k is not None and k != len(survival):
         raise InputError("--k", f"{k} with {len(survival)} positions", "as many positions as drafted tokens")
     return _Given(1.0 + math.fsum(survival), len(survival), survival)
-
-
-def _from_log(log: Path, k: int | None, method: str) -> _Given:
-    with click.open_file(str(log), encoding="utf-8", errors="replace") as lines:
-        found = read_log(lines, str(log), looked_up=method in LOOKUP_METHODS)
-    return _from_positions(found.survival, k)._replace(rate=found.accepted / found.drafted)
 
 
 def _from_length(length: float, bonus: str | None, k: int) -> _Given:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from breakeven import phrases
 from breakeven.cli.output import (
     ARM,
     DEFAULT_CONFIDENCE,
@@ -35,7 +34,9 @@ from breakeven.cli.sweep_options import (
     workload_options,
 )
 from breakeven.errors import InputError
+from breakeven.estimate import Estimate
 from breakeven.intake import file_text
+from breakeven.phrases import column, ratio_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -189,9 +190,9 @@ def command(**options: Any) -> None:
         )
         return
     for one in speedups:
-        bounds = " to ".join(map(phrases.figure, one.interval)) if one.interval else "bounds not known yet"
-        what = f"{phrases.figure(one.ratio)} times as fast as no speculation ({bounds})"
-        click.echo(f"{one.arm} at {one.load}: {what}, measured side by side in {one.pairs} pairs")
+        ratio = ratio_text(Estimate.of(one.ratio, one.interval))
+        what = f"{ratio} as fast as no speculation, measured side by side in {one.pairs} pairs"
+        click.echo(f"{one.arm} at {one.load}: {what}")
     click.echo(
         f"{file.path}: {len(run.points)} points of {', '.join(map(str, sweep.arms))}; {finished.reason}"
     )
@@ -357,7 +358,7 @@ class SweepRun:
 
 def _line(point: Point) -> str:
     """One point as a line under the header; reasons against the point stand behind a `!`."""
-    load = f"{point.load.clients} closed" if point.closed else f"{phrases.figure(point.load.value)} rps"
+    load = f"{point.load.clients} closed" if point.closed else column(point.load.value, "rps")
     tpot_ms = f"{point.tpot_mean_s * 1e3:.2f}" if point.tpot_mean_s is not None else ""
     step = f"{point.tokens_per_step:.2f}" if point.tokens_per_step is not None else "-"
     inflight, ttft_s = (

@@ -25,7 +25,8 @@ from breakeven.phrases import counted, figure, spoken
 
 if TYPE_CHECKING:
     from breakeven.estimate import Estimate
-    from breakeven.profile.changes import Changes, FigureChange
+    from breakeven.profile import Conditions
+    from breakeven.profile.changes import Changes, FigureChange, Word
 
 FIELDS = {
     "": "confidence rps prompt_tokens output_tokens identity changes verdicts only_before only_after",
@@ -46,6 +47,7 @@ _NAMES = {
 }
 
 
+_WORDS: tuple[Word, ...] = ("worse", "better")
 _WHERE = {
     "below": "below its break-even",
     "above": "above its break-even",
@@ -70,8 +72,7 @@ def command(
     before_path: Path,
     after_path: Path,
     rps: float | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
+    lengths: Conditions,
     confidence: float,
     *,
     check: bool,
@@ -88,19 +89,17 @@ def command(
     """
     from dataclasses import replace
 
-    from breakeven.profile import Conditions
     from breakeven.profile.changes import changes_between
 
     before, after = (read_profile(path, confidence) for path in (before_path, after_path))
-    wanted = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-    found = changes_between(replace(before, confidence=confidence), after, rps=rps, conditions=wanted)
+    found = changes_between(replace(before, confidence=confidence), after, rps=rps, conditions=lengths)
     if as_json:
         echo_result(_document(found))
     else:
         _print(found)
-    if check and found.worse:
+    if check and (worse := found.turned("worse")):
         raise BreakevenError(
-            f"{after_path}: {counted(len(found.worse), 'figure')} surely worse than in {before_path}"
+            f"{after_path}: {counted(len(worse), 'figure')} surely worse than in {before_path}"
         )
 
 
@@ -161,8 +160,6 @@ def _sentence(found: Changes) -> str:
         "?" if one is None else f"{one:.4g}" for one in (found.prompt_tokens, found.output_tokens)
     )
     parts = [
-        f"{counted(len(some), 'figure')} surely {word}"
-        for some, word in ((found.worse, "worse"), (found.better, "better"))
-        if some
+        f"{counted(len(some), 'figure')} surely {word}" for word in _WORDS if (some := found.turned(word))
     ]
     return f"{' and '.join(parts) or 'no difference shown'}{load}, at {lengths} tokens and {found.confidence:.0%} confidence"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from breakeven.cli.prometheus_options import (
 from breakeven.errors import BreakevenError, InputError
 
 if TYPE_CHECKING:
+    from breakeven.profile import Conditions
     from breakeven.serving.diagnosis import Diagnosis
     from breakeven.serving.model_watch import ModelSnapshot
     from breakeven.serving.promql import Matcher
@@ -73,11 +75,10 @@ def command(
     method: str | None,
     k: int | MeasuredDrafts | None,
     tokens_per_step: float | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
+    lengths: Conditions,
     *,
     as_json: bool,
-    **access: Any,
+    access: dict[str, Any],
 ) -> None:
     """Say whether speculation pays right now, and if not, which of the known causes it is.
 
@@ -96,7 +97,7 @@ def command(
 
     if profile_path is not None and (method is None or k is None):
         raise InputError("--profile", "given without --method and --k", "the arm that runs")
-    asked = Conditions(tokens_per_step, prompt_tokens, output_tokens)
+    asked = replace(lengths, tokens_per_step=tokens_per_step)
     if profile_path is None and asked != Conditions():
         raise InputError("--profile", "not given", "a profile to judge other acceptance or lengths with")
     server = AskedPrometheus.of(access, timeout_seconds)

@@ -17,16 +17,15 @@ from breakeven.cli.output import (
     echo_result,
     figure,
     json_option,
-    percent,
     print_table,
     print_text,
     print_warnings,
-    within,
     write_atomically,
 )
 from breakeven.cli.parameters import InputFile, OutputFile, read_lengths_or_schedules
 from breakeven.cli.profile_options import arm_of, compared
 from breakeven.errors import InputError, NotIdentifiedError
+from breakeven.phrases import percent
 from breakeven.printable import printable
 from breakeven.tiers import Drafts
 
@@ -244,7 +243,7 @@ def _show(profile: Profile, *, verbose: bool) -> None:
                 str(fit.arm),
                 bounds(fit.c1_s, fit.c1_ci_s),
                 bounds(fit.c2_s, fit.c2_ci_s, scale=1e3),
-                within(fit.saturation_rps, fit.saturation_ci_rps),
+                bounds(fit.saturation_rps, fit.saturation_ci_rps).partition(" [")[0],
                 str(fit.points),
                 percent(fit.max_relative_error),
                 percent(fit.loo_error),

@@ -66,7 +66,7 @@ def _read_past(options: dict[str, Any]) -> KnownPast:
     from breakeven.past.courses import TimeGrid
     from breakeven.past.past_reading import AskedPast, read_past
 
-    server = AskedPrometheus.of(options, options.pop("timeout_seconds"))
+    server = AskedPrometheus.of(options.pop("access"), options.pop("timeout_seconds"))
     since_s, window_s = options.pop("since_s"), options.pop("window_seconds")
     if since_s < 2 * window_s or since_s / window_s > _MOST_WINDOWS:
         raise InputError(

@@ -17,7 +17,7 @@ import click
 
 from breakeven.cli.parameters import Number
 from breakeven.errors import InputError
-from breakeven.phrases import NOT_KNOWN, are_known
+from breakeven.phrases import bounded
 from breakeven.printable import printable
 
 if TYPE_CHECKING:
@@ -36,6 +36,23 @@ def several(*decorators: _Decorator) -> _Decorator:
 
     def add(command: Any) -> Any:
         return functools.reduce(lambda changed, decorator: decorator(changed), reversed(decorators), command)
+
+    return add
+
+
+def gathered(name: str, make: Callable[..., Any], *options: _Decorator) -> _Decorator:
+    """Options of which a command gets one value: `make` of theirs, by their names."""
+
+    def add(command: Any) -> Any:
+        @functools.wraps(command)
+        def called(**given: Any) -> Any:
+            own = {option: given.pop(option) for option in names}
+            return command(**given, **{name: make(**own)})
+
+        before = len(getattr(called, "__click_params__", ()))
+        found = several(*options)(called)
+        names = [option.name for option in found.__click_params__[before:]]
+        return found
 
     return add
 
@@ -98,24 +115,20 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     try:
         if target.exists() and not target.is_file():
             target.write_bytes(data)
-        else:
-            _replace(target, data)
+            return
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(data)
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(temporary).chmod(0o666 & ~umask)
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be written", "a folder to write to") from error
-
-
-def _replace(target: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def figure(value: float | None) -> str:
@@ -132,25 +145,8 @@ def figure(value: float | None) -> str:
 
 
 def bounds(value: float | None, interval: Bounds | None, scale: float = 1.0) -> str:
-    """A value with its bounds, `1.82 [1.74,1.90]`; an open end is a dash, and bounds that say nothing are `not known yet`."""
-    text = within(value, interval, scale)
-    if value is None or interval is None or text == NOT_KNOWN:
-        return text
-    low, high = ("-" if end is None else figure(end * scale) for end in interval)
-    return f"{text} [{low},{high}]"
-
-
-def within(value: float | None, interval: Bounds | None, scale: float = 1.0) -> str:
-    """A value without its bounds, unless these say nothing."""
-    if value is None:
-        return "-"
-    known = interval is None or value <= 0.0 or are_known(value, *interval)
-    return figure(value * scale) if known else NOT_KNOWN
-
-
-def percent(share: float | None) -> str:
-    """A share in percent with one decimal."""
-    return "-" if share is None else f"{100.0 * share:.1f} %"
+    """A value with its bounds as `phrases.bounded` has them, in another unit and with zeros at the end."""
+    return bounded(value, interval, lambda one: figure(scale * one))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

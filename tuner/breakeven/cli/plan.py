@@ -17,6 +17,7 @@ from breakeven.cli.output import (
     document,
     echo_result,
     figure,
+    gathered,
     json_option,
     print_table,
     print_text,
@@ -25,11 +26,11 @@ from breakeven.cli.output import (
 from breakeven.cli.parameters import Number, read_draft_lengths, read_survival
 from breakeven.cli.profile_options import (
     arm_of,
+    compared,
     conditions_of,
     dispersion_of,
     dispersion_options,
     length_options,
-    load_given,
     load_options,
     profile_argument,
     prompt_parts,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from breakeven.planning.evaluation import ArmEvaluation
     from breakeven.planning.objective import Slo
     from breakeven.planning.plan_at_load import Plan
-    from breakeven.profile import Comparison
+    from breakeven.profile import Comparison, Conditions, LoadPoint
 
 _COMPARED = (
     "speedup speedup_ci side_by_side c1_ratio c1_ratio_ci c2_ratio c2_ratio_ci verdict break_even_rps break_even_ci_rps "
@@ -54,7 +55,7 @@ FIELDS = {
     "": "confidence best compared_at dispersion quantile arms reason explanation warnings envelope? by_prompt?",
     "best.": ARM,
     "arms[].": f"{ARM} measured latency_s latency_ci_s ttft_s tpot_s {_COMPARED} saturation_rps saturated extrapolated basis "
-    "utilisation at_quantile meets_slo capacity_rps capacity_ci_rps tokens_per_second",
+    "utilisation at_quantile meets_slo capacity_rps capacity_ci_rps",
     "arms[].at_quantile.": "latency_s latency_ci_s ttft_s ttft_ci_s tpot_s tpot_ci_s means",
     "envelope[].": "from_rps to_rps method k candidate?",
     "by_prompt[].": "share mean_tokens speedup extrapolated",
@@ -74,6 +75,16 @@ def _read_range(_ctx: click.Context, _param: click.Parameter, value: Span | None
     return value
 
 
+def _objectives(quantile: float | None, **limits_s: float | None) -> Slo:
+    """The objectives; a quantile without any of them is refused."""
+    from breakeven.planning.objective import Slo
+
+    slo = Slo(**{name.replace("_slo", ""): limit_s for name, limit_s in limits_s.items()}, quantile=quantile)
+    if quantile is not None and not slo.is_set:
+        raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
+    return slo
+
+
 @click.command("plan")
 @profile_argument
 @load_options
@@ -88,20 +99,17 @@ def _read_range(_ctx: click.Context, _param: click.Parameter, value: Span | None
 @length_options
 @prompts_option
 @dispersion_options
-@click.option("--tpot-slo-s", type=_SECONDS, help="Objective: time per output token, in seconds.")
-@click.option("--ttft-slo-s", type=_SECONDS, help="Objective: time to first token, in seconds.")
-@click.option("--e2e-slo-s", type=_SECONDS, help="Objective: end-to-end latency, in seconds.")
-@click.option(
-    "--quantile",
-    type=Number(0, 1, min_open=True, max_open=True),
-    help="0.5, 0.95 or 0.99: the quantile of requests that is to keep the objectives. Default: the mean.",
-)
-@click.option(
-    "--min-gain-percent",
-    type=Number(0, 1000),
-    default=0.0,
-    show_default=True,
-    help="Choose an arm only if the lower bound of its gain exceeds this; 0 goes by the expected latency.",
+@gathered(
+    "slo",
+    _objectives,
+    click.option("--tpot-slo-s", type=_SECONDS, help="Objective: time per output token, in seconds."),
+    click.option("--ttft-slo-s", type=_SECONDS, help="Objective: time to first token, in seconds."),
+    click.option("--e2e-slo-s", type=_SECONDS, help="Objective: end-to-end latency, in seconds."),
+    click.option(
+        "--quantile",
+        type=Number(0, 1, min_open=True, max_open=True),
+        help="0.5, 0.95 or 0.99: the quantile of requests that is to keep the objectives. Default: the mean.",
+    ),
 )
 @click.option(
     "--draft-lengths",
@@ -123,21 +131,15 @@ def _read_range(_ctx: click.Context, _param: click.Parameter, value: Span | None
 @json_option
 def command(
     profile_path: Path,
-    rps: float | None,
-    concurrency: float | None,
+    load: LoadPoint,
     steps: tuple[str, ...],
     alpha: float | None,
     per_position: tuple[float, ...] | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
+    lengths: Conditions,
     prompts: tuple[float, ...] | None,
     dispersion: float | None,
     arrivals: Path | None,
-    tpot_slo_s: float | None,
-    ttft_slo_s: float | None,
-    e2e_slo_s: float | None,
-    quantile: float | None,
-    min_gain_percent: float,
+    slo: Slo,
     draft_lengths: tuple[int, ...] | None,
     rps_range: Span | None,
     method: str | None,
@@ -157,36 +159,22 @@ def command(
     """
     from breakeven.planning.evaluation import LoadQuestion
     from breakeven.planning.plan_at_load import plan_of
-    from breakeven.profile import Conditions, LoadPoint
     from breakeven.profile.operating_conditions import compared_text
 
-    load_given(rps, concurrency)
-    slo = _objectives(e2e_slo_s, ttft_slo_s, tpot_slo_s, quantile)
     profile = read_profile(profile_path, confidence, arm_of(method, k) if method is not None else None)
-    bursts = dispersion_of(profile, dispersion, arrivals, concurrency)
-    now = Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens, dispersion=bursts)
-    load, of_arms = LoadPoint(rps, concurrency), conditions_of(profile, steps, alpha, per_position, now)
+    bursts = dispersion_of(profile, dispersion, arrivals, load)
+    now = replace(lengths, dispersion=bursts)
+    of_arms = conditions_of(profile, steps, alpha, per_position, now)
     question = LoadQuestion(load, of_arms, slo, derived=True, rps_range=rps_range, confidence=confidence)
-    plan = plan_of(profile, question, draft_lengths or (), min_gain_percent / 100.0, prompt_parts(prompts))
-    lengths = compared_text(profile.arms, now)
+    plan = plan_of(profile, question, draft_lengths or (), prompt_parts(prompts))
     if as_json:
-        plan = replace(plan, warnings=(*plan.warnings, *([f"all arms at {lengths}"] if lengths else [])))
-        echo_result(result_of(plan, confidence, quantile, dispersion=bursts if concurrency is None else None))
+        plan = replace(plan, warnings=(*plan.warnings, *compared(profile, now)))
+        open_loop = bursts if load.concurrency is None else None
+        echo_result(result_of(plan, confidence, slo.quantile, dispersion=open_loop))
     else:
         plan = replace(plan, warnings=(*plan.warnings, *profile.warnings))
-        show(plan, load_text(rps, concurrency, bursts, lengths), objectives=slo.is_set)
-
-
-def _objectives(
-    e2e_s: float | None, ttft_s: float | None, tpot_s: float | None, quantile: float | None
-) -> Slo:
-    """The objectives; a quantile without any of them is refused."""
-    from breakeven.planning.objective import Slo
-
-    slo = Slo(e2e_s, ttft_s, tpot_s, quantile)
-    if quantile is not None and not slo.is_set:
-        raise click.UsageError("--quantile says which quantile an objective is about; give --...-slo-s too")
-    return slo
+        where = load_text(load, bursts, compared_text(profile.arms, now))
+        show(plan, where, objectives=slo.is_set)
 
 
 def result_of(
@@ -226,11 +214,12 @@ def _arm(one: ArmEvaluation, quantile: float | None) -> dict[str, Any]:
     return document(FIELDS, *parts, place="arms[].", **compared)
 
 
-def load_text(rps: float | None, concurrency: float | None, dispersion: float, lengths: str) -> str:
+def load_text(load: LoadPoint, dispersion: float, lengths: str) -> str:
     """The load in words; a rate with the dispersion of arrivals, because a speedup holds for that one, and for these lengths."""
     arrivals = "Poisson arrivals" if dispersion == 1.0 else f"arrivals of dispersion {figure(dispersion)}"
-    load = f"concurrency {concurrency:g}" if rps is None else f"{rps:g} rps per replica ({arrivals})"
-    return f"{load} and {lengths}" if lengths else load
+    rate = "" if load.rps is None else f"{load.rps:g} rps per replica ({arrivals})"
+    where = rate or f"concurrency {load.concurrency:g}"
+    return f"{where} and {lengths}" if lengths else where
 
 
 def show(plan: Plan, load: str, *, objectives: bool) -> None:

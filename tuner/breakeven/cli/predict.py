@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from breakeven.cli.profile_options import (
     arm_in,
     arm_of,
     length_options,
-    load_given,
     load_options,
     profile_argument,
     read_profile,
@@ -30,7 +30,7 @@ from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
-    from breakeven.profile import Prediction
+    from breakeven.profile import Conditions, LoadPoint, Prediction
 
 FIELDS = {
     "": "confidence latency_s latency_ci_s ttft_s ttft_ci_s tpot_s tpot_ci_s quantile means inflight utilisation saturated "
@@ -48,7 +48,6 @@ FIELDS = {
     metavar="K|schedule|adaptive",
     help="Draft length; 0 (the default) only for method none. schedule, adaptive: the measured schedule, or adaptive verification.",
 )
-@click.option("--candidate", help="The drafter's name, where one method was measured with several drafters.")
 @load_options
 @click.option(
     "--tokens-per-step",
@@ -74,13 +73,10 @@ def command(
     profile_path: Path,
     method: str,
     k: int | MeasuredDrafts | None,
-    candidate: str | None,
-    rps: float | None,
-    concurrency: float | None,
+    load: LoadPoint,
     tokens_per_step: float | None,
     alpha: float | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
+    lengths: Conditions,
     quantile: float | None,
     confidence: float,
     *,
@@ -100,27 +96,31 @@ def command(
     """
     from breakeven.planning.evaluation import extrapolated
     from breakeven.planning.what_it_takes import would_pay
-    from breakeven.profile import Conditions
     from breakeven.profile.document import HIDDEN_PROMPTS
     from breakeven.profile.operating_conditions import compared_text
 
-    load_given(rps, concurrency)
+    rps = load.rps
     if asks and rps is None:
         raise click.UsageError("--would-pay goes with --rps")
     if tokens_per_step is not None and alpha is not None:
         raise click.UsageError("--tokens-per-step and --alpha say the same thing; give one")
-    of_result = None if isinstance(k, str) else arm_of(method, k, candidate)
+    of_result = None if isinstance(k, str) else arm_of(method, k)
     profile = read_profile(profile_path, confidence, of_result)
-    arm = arm_in(profile, method, k, candidate)
-    conditions = Conditions(_tokens_per_step(arm, tokens_per_step, alpha), prompt_tokens, output_tokens)
+    arm = arm_in(profile, method, k)
+    conditions = replace(lengths, tokens_per_step=_tokens_per_step(arm, tokens_per_step, alpha))
     found = profile.predict(
-        arm, rps=rps, concurrency=concurrency, conditions=conditions, quantile=quantile, confidence=confidence
+        arm,
+        rps=rps,
+        concurrency=load.concurrency,
+        conditions=conditions,
+        quantile=quantile,
+        confidence=confidence,
     )
     texts = would_pay(profile, arm, rps, conditions) if asks and rps is not None else {}
     doubtful = extrapolated(found, open_loop=rps is not None)
-    where = f"{rps:g} rps" if rps is not None else f"concurrency {concurrency:g}"
-    if lengths := compared_text(profile.arms, conditions):
-        where += f" and {lengths}"
+    where = f"{rps:g} rps" if rps is not None else f"concurrency {load.concurrency:g}"
+    if compared := compared_text(profile.arms, conditions):
+        where += f" and {compared}"
     if as_json:
         given: dict[str, Any] = {
             "confidence": confidence,

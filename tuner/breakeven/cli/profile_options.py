@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from breakeven.arm import Arm, arm_drafting
-from breakeven.cli.output import several
+from breakeven.cli.output import gathered, several
 from breakeven.cli.parameters import InputFile, MeasuredDrafts, Number, read_numbers
 from breakeven.errors import InputError
 from breakeven.intake import file_text
@@ -19,11 +19,29 @@ from breakeven.tiers import AdaptiveDrafts, Drafts, Schedule
 
 if TYPE_CHECKING:
     from breakeven.planning.prompt_lengths import PromptPart
-    from breakeven.profile import Conditions, Profile
+    from breakeven.profile import Conditions, LoadPoint, Profile
 
 _LONGEST_PROMPT = 1e8
 profile_argument = click.argument("profile_path", metavar="PROFILE.json", type=InputFile())
-load_options = several(
+
+
+def _load(rps: float | None, concurrency: float | None) -> LoadPoint:
+    from breakeven.profile import LoadPoint
+
+    if (rps is None) == (concurrency is None):
+        raise click.UsageError("one of --rps (open loop) and --concurrency (closed loop) is needed")
+    return LoadPoint(rps, concurrency)
+
+
+def _lengths(prompt_tokens: float | None, output_tokens: float | None) -> Conditions:
+    from breakeven.profile import Conditions
+
+    return Conditions(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+
+
+load_options = gathered(
+    "load",
+    _load,
     click.option(
         "--rps",
         type=Number(min=0, max=1e6),
@@ -35,8 +53,10 @@ load_options = several(
         help="Clients of a closed loop, each waiting for its answer before it asks again.",
     ),
 )
-"""`load_given` checks that exactly one load is given."""
-length_options = several(
+"""The load to predict for, as `load`."""
+length_options = gathered(
+    "lengths",
+    _lengths,
     click.option(
         "--prompt-tokens",
         type=Number(min=0, max=_LONGEST_PROMPT, min_open=True),
@@ -48,6 +68,7 @@ length_options = several(
         help="Mean output tokens per request, if other than no speculation was measured at.",
     ),
 )
+"""Conditions with these mean lengths, as `lengths`."""
 
 prompts_option = click.option(
     "--prompts",
@@ -78,12 +99,6 @@ steps_option = click.option(
     metavar="[METHOD/K=]E",
     help="Tokens per request-step now; of one arm, or without a name of every speculative arm.",
 )
-
-
-def load_given(rps: float | None, concurrency: float | None) -> None:
-    """Refuse none or both of --rps and --concurrency as wrong usage."""
-    if (rps is None) == (concurrency is None):
-        raise click.UsageError("one of --rps (open loop) and --concurrency (closed loop) is needed")
 
 
 def prompt_parts(means: tuple[float, ...] | None) -> tuple[PromptPart, ...]:
@@ -142,9 +157,7 @@ def arm_of(method: str, k: Drafts | None, candidate: str | None = None) -> Arm:
         raise click.UsageError(f"{error} (--method, --k)") from error
 
 
-def arm_in(
-    profile: Profile, method: str, k: int | MeasuredDrafts | None, candidate: str | None = None
-) -> Arm:
+def arm_in(profile: Profile, method: str, k: int | MeasuredDrafts | None) -> Arm:
     """Find the arm that a user means, also where the profile has a drafter's name beside the method.
 
     An operator's profile calls its arms by the candidate's name (`eagle/3`); `--method eagle3` and `--method eagle` both
@@ -156,7 +169,7 @@ def arm_in(
             adaptive verification is asked for and was not measured.
     """
     if isinstance(k, str):
-        wanted = f"{arm_in(profile, method, 1, candidate).family}/{k}"
+        wanted = f"{arm_in(profile, method, 1).family}/{k}"
         found = next((fit.arm for fit in profile.arms if fit.arm.name == wanted), None)
         if found is None:
             known = ", ".join(fit.arm.name for fit in profile.arms) or "none at all"
@@ -164,20 +177,20 @@ def arm_in(
             what = "no schedule" if k == "schedule" else "no adaptive verification"
             raise InputError(f"--k {k}", f"{what} of {family} was measured", f"one of {known}")
         return found
-    arm = arm_of(method, k, candidate)
+    arm = arm_of(method, k)
     if arm.k == 0 or profile.measured(arm):
         return arm
     measured = {fit.arm.family: fit.arm for fit in profile.arms if fit.k}
-    drafters = sorted(family for family, of in measured.items() if of.method == method)
-    if (name := candidate or method) in measured:
-        drafters = [name]
-    elif len(drafters) > 1 and candidate is None:
+    drafters = (
+        [method] if method in measured else sorted(f for f, of in measured.items() if of.method == method)
+    )
+    if len(drafters) > 1:
         raise InputError(
             f"--method {method}",
             f"measured with several drafters ({', '.join(drafters)})",
             "the name of one of them as --method",
         )
-    elif candidate is not None or not drafters:
+    if not drafters:
         return arm
     return replace(measured[drafters[0]], k=arm.k, scheduled=False, adaptive=False)
 
@@ -216,7 +229,7 @@ def conditions_of(
 
 
 def dispersion_of(
-    profile: Profile, dispersion: float | None, arrivals: Path | None, concurrency: float | None
+    profile: Profile, dispersion: float | None, arrivals: Path | None, load: LoadPoint
 ) -> float:
     """Dispersion of arrivals: the given number, or what a file of request times shows.
 
@@ -227,7 +240,7 @@ def dispersion_of(
     """
     if dispersion is not None and arrivals is not None:
         raise click.UsageError("--dispersion and --arrivals say the same thing; give one")
-    if concurrency is not None and (dispersion is not None or arrivals is not None):
+    if load.concurrency is not None and (dispersion is not None or arrivals is not None):
         raise click.UsageError(
             "--dispersion and --arrivals are about --rps: clients ask when they are answered"
         )

@@ -11,11 +11,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from breakeven.cli.output import several
+from breakeven.cli.output import gathered, several
 from breakeven.cli.parameters import InputFile, Number
 from breakeven.errors import BreakevenError, InputError
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from breakeven.readers.prometheus import Samples
     from breakeven.serving.promql import Matcher
 
-prometheus_options = several(
+prometheus_options = gathered(
+    "access",
+    dict,
     click.option(
         "--prometheus", "url", required=True, metavar="URL", help="Prometheus base URL (http or https)."
     ),
@@ -56,10 +58,6 @@ prometheus_options = several(
     ),
 )
 _MATCHER = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
-OPTION_NAMES: Final = (
-    "url", "bearer_token_env", "bearer_token_file", "basic_user", "basic_password_env", "basic_password_file", "ca",
-    "client_cert", "client_key", "label", "tenant", "tenant_env", "tenant_header",
-)  # fmt: skip
 
 
 def series_options(timeout_s: float) -> Callable[[Any], Any]:
@@ -92,8 +90,8 @@ class AskedPrometheus(NamedTuple):
     client: Prometheus
 
     @classmethod
-    def of(cls, options: dict[str, Any], timeout_s: float) -> AskedPrometheus:
-        """Take the options of an access out of the command's options.
+    def of(cls, given: Mapping[str, Any], timeout_s: float) -> AskedPrometheus:
+        """The Prometheus of `prometheus_options`.
 
         Raises:
             InputError: one of them is wrong; no credential is repeated.
@@ -101,7 +99,6 @@ class AskedPrometheus(NamedTuple):
         from breakeven.prometheus_queries import Prometheus
         from breakeven.serving.promql import LabelNames
 
-        given = {name: options.pop(name) for name in OPTION_NAMES}
         url = given["url"]
         if not url.startswith(("http://", "https://")):
             shown = url if "@" not in url else "an address with a credential in it"
@@ -126,7 +123,10 @@ class AskedPrometheus(NamedTuple):
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         tenant = from_environment("--tenant-env", given["tenant_env"]) or given["tenant"]
         if tenant is not None:
-            headers[_header_name(given["tenant_header"])] = _one_line("--tenant", tenant)
+            name = given["tenant_header"]
+            if not name.isascii() or not name.replace("-", "").isalnum():
+                raise InputError("--tenant-header", repr(name), "a header's name")
+            headers[name] = _one_line("--tenant", tenant)
         try:
             labels = LabelNames.of(given["label"])
         except ValueError as error:
@@ -223,12 +223,6 @@ def _one_line(option: str, value: str) -> str:
     if not value or not value.isascii() or not value.isprintable():
         raise InputError(option, "not plain ASCII of one line", "a credential as a header takes it")
     return value
-
-
-def _header_name(name: str) -> str:
-    if not name.isascii() or not name.replace("-", "").isalnum():
-        raise InputError("--tenant-header", repr(name), "a header's name")
-    return name
 
 
 def _content(file: Path) -> bytes:

@@ -16,6 +16,7 @@ from breakeven.cli.profile_options import arm_in, length_options, read_profile
 
 if TYPE_CHECKING:
     from breakeven.planning.draft_schedule import StepView
+    from breakeven.profile import Conditions
     from breakeven.tiers import Schedule
 
 _TAX = (
@@ -62,8 +63,7 @@ def command(
     draft_lengths: tuple[int, ...] | None,
     tokens_per_step: float | None,
     alpha: float | None,
-    prompt_tokens: float | None,
-    output_tokens: float | None,
+    lengths: Conditions,
     tpot_slo_s: float | None,
     zero_draft_tax_percent: float,
     *,
@@ -84,18 +84,17 @@ def command(
     if tpot_worst_case and tpot_slo_s is None:
         raise click.UsageError("--tpot-worst-case needs --tpot-slo-s")
     from breakeven.planning.draft_schedule import schedule, step_view
-    from breakeven.profile import Conditions
     from breakeven.profile.operating_conditions import compared_text
 
     fitted = read_profile(profile, 0.9)
     if method != "none":
         method = arm_in(fitted, method, 1).family
-    wanted = Conditions(tokens_per_step, prompt_tokens, output_tokens)
+    wanted = replace(lengths, tokens_per_step=tokens_per_step)
     view = step_view(
         fitted, method, max_batch_size, conditions=wanted, alpha=alpha, draft_lengths=draft_lengths
     )
-    if lengths := compared_text(fitted.arms, wanted):
-        view = replace(view, warnings=(f"all draft lengths at {lengths}", *view.warnings))
+    if compared := compared_text(fitted.arms, wanted):
+        view = replace(view, warnings=(f"all draft lengths at {compared}", *view.warnings))
     step_s = view.step_s.copy()
     step_s[:, 0] *= 1.0 + zero_draft_tax_percent / 100.0
     step_s += view.prompts_s
@@ -146,7 +145,6 @@ def _result(
         "method": method,
         "tokens_per_step": {str(k): value for k, value in e.items()},
         "tpot_s": tpot,
-        "basis": view.basis,
         "warnings": warnings,
         "confidence": confidence,
     }

@@ -16,7 +16,6 @@ from breakeven.cli.output import (
     echo_result,
     figure,
     json_option,
-    percent,
     print_table,
     print_text,
     print_warnings,
@@ -25,6 +24,7 @@ from breakeven.cli.output import (
 from breakeven.cli.parameters import Number
 from breakeven.cli.profile_options import compared, read_profile
 from breakeven.errors import InputError
+from breakeven.phrases import fixed
 
 if TYPE_CHECKING:
     from breakeven.arm import Arm
@@ -243,7 +243,7 @@ def _print(rows: Sequence[Mapping[str, Any]], study: Study, notes: Sequence[str]
                 figure(row["speedup_vs_oracle"]),
                 str(row["switches"]),
                 f"{row['seconds_below_one']:.0f}",
-                percent(row["slo_attainment"]),
+                "-" if row["slo_attainment"] is None else f"{fixed(100.0 * row['slo_attainment'], 1)} %",
             )
             for row in rows
         ],

@@ -127,7 +127,11 @@ def fit_arm(rows: ArmRows, ramp_share: float, confidence: float) -> ArmFit:
                 excluded, key=lambda out: (out.point.origin.source, out.point.origin.row)
             )
         ),
-        measured_range=_range(own),
+        measured_range=MeasuredRange(
+            *((min(some), max(some)) for some in ([one.rps for one in own], [one.inflight for one in own]))
+        )
+        if own
+        else None,
         acceptance=_acceptance(arm, own, confidence),
         lengths=lengths_of(own),
         measured_saturation_rps=_ceiling_rps(own, excluded, ramp_share),
@@ -197,8 +201,13 @@ def _side_law(used: Sequence[Observation], column: str, sd: float) -> LineFit | 
     rows = [(one.others, value) for one in used if (value := getattr(one.point, column)) is not None]
     if not rows:
         return None
-    found = line_fit(*np.array(rows).T)
-    return None if found is None else found.raised(sd)
+    others, values_s = np.array(rows).T
+    found = _line(others, values_s)
+    if found is None or found.ends[0] < LEAST_S:
+        return None
+    (v1, v12), (v21, v2) = found.covariance.tolist()
+    a, b = found.ends.tolist()
+    return LineFit(a, b, ((v1, v12), (v21, v2)), max(others.size - 2, 0)).raised(sd)
 
 
 def _quantiles(used: Sequence[Observation], column: str, sd: float) -> dict[str, LineFit]:
@@ -216,13 +225,13 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
         return None
     rows = [one.point for one in used]
     survival = _weighted_survival(arm, rows)
-    mean = _mean_acceptance(rows)
+    told = [(one.tokens_per_step, one.requests) for one in rows if one.tokens_per_step is not None]
     bounds_of_e: Bounds | None = None
     scatter: float | None = None
-    if mean is not None:
-        e, scatter = mean.tokens_per_step, mean.request_scatter
-        if mean.relative_error is not None:
-            half = t_quantile(confidence, mean.dof) * mean.relative_error * e
+    if told:
+        e, error, scatter = _mean_acceptance(told)
+        if error is not None:
+            half = t_quantile(confidence, len(told) - 1) * error * e
             bounds_of_e = max(1.0, e - half), min(arm.k + 1.0, e + half)
     elif survival is not None and arm.method not in LOOKUP_METHODS:
         # A model drafter drafts at every step, so survival per draft is survival per step.
@@ -239,30 +248,20 @@ def _acceptance(arm: Arm, used: Sequence[Observation], confidence: float) -> Acc
     return Acceptance(e, bounds_of_e, per_step, per_draft, text or None, scatter)
 
 
-class _MeanAcceptance(NamedTuple):
-    """E over rows, its relative standard error, the same of one request, and degrees of freedom; None with too few rows."""
-
-    tokens_per_step: float
-    relative_error: float | None
-    request_scatter: float | None
-    dof: int
-
-
-def _mean_acceptance(rows: Sequence[Point]) -> _MeanAcceptance | None:
-    """E over rows weighted by their requests; None if no row has it."""
-    told = [(one.tokens_per_step, one.requests) for one in rows if one.tokens_per_step is not None]
-    if not told:
-        return None
+def _mean_acceptance(
+    told: Sequence[tuple[float, float | None]],
+) -> tuple[float, float | None, float | None]:
+    """E over rows weighted by their requests, its relative standard error, and the same of one request; None with too few rows."""
     values = np.array([e for e, _ in told])
     weights = np.array([requests or 1.0 for _, requests in told])
-    e, dof = float(np.average(values, weights=weights)), len(told) - 1
+    e = float(np.average(values, weights=weights))
     if len(told) < _FEWEST_ROWS:
-        return _MeanAcceptance(e, None, None, dof)
+        return e, None, None
     if not all(requests for _, requests in told):
-        return _MeanAcceptance(e, float(np.std(values, ddof=1)) / len(told) ** 0.5 / e, None, dof)
+        return e, float(np.std(values, ddof=1)) / len(told) ** 0.5 / e, None
     # Each row is a mean over its requests: what is left over, times their number, is the scatter of one request.
-    scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / dof))
-    return _MeanAcceptance(e, scatter / float(weights.sum()) ** 0.5, scatter, dof)
+    scatter = float(np.sqrt(np.sum(weights * (values / e - 1.0) ** 2) / (len(told) - 1)))
+    return e, scatter / float(weights.sum()) ** 0.5, scatter
 
 
 def _weighted_survival(arm: Arm, rows: Sequence[Point]) -> FloatArray | None:
@@ -282,13 +281,6 @@ def lengths_of(used: Sequence[Observation]) -> Lengths:
 def _mean(used: Sequence[Observation], column: str) -> float | None:
     values = [value for one in used if (value := getattr(one.point, column)) is not None]
     return float(np.mean(values)) if values else None
-
-
-def _range(used: Sequence[Observation]) -> MeasuredRange | None:
-    if not used:
-        return None
-    rates, inflight = [one.rps for one in used], [one.inflight for one in used]
-    return MeasuredRange((min(rates), max(rates)), (min(inflight), max(inflight)))
 
 
 def _kv_requests(used: Sequence[Observation]) -> float | None:
@@ -357,17 +349,8 @@ class _Fitted:
     noise: float
 
 
-def line_fit(others: FloatArray, values_s: FloatArray) -> LineFit | None:
-    """The line through a figure of several loads with its covariance; None if the loads do not separate two coefficients."""
-    found = _line(others, values_s)
-    if found is None or found.ends[0] < LEAST_S:
-        return None
-    (v1, v12), (v21, v2) = found.covariance.tolist()
-    a, b = found.ends.tolist()
-    return LineFit(a, b, ((v1, v12), (v21, v2)), max(others.size - 2, 0))
-
-
 def _line(others: FloatArray, values_s: FloatArray) -> _Fitted | None:
+    """The line through a figure of several loads; None if the loads do not separate two coefficients."""
     if np.ptp(others.round(9)) == 0:
         return None
     design = np.stack([np.ones_like(others), others], axis=-1)

@@ -175,7 +175,8 @@ def scatter_of_spans(streams: Iterable[tuple[FloatArray, FloatArray]]) -> tuple[
     compared = 0
     for counts, lengths_s in streams:
         both_s = lengths_s[1:] + lengths_s[:-1]
-        apart = np.square(np.diff(counts / lengths_s)) * lengths_s[1:] * lengths_s[:-1] / both_s
+        rates = counts / lengths_s
+        apart = np.square(rates[1:] - rates[:-1]) * lengths_s[1:] * lengths_s[:-1] / both_s
         known = np.isfinite(apart)
         scatter += float(apart[known].sum())
         expected += float(((counts[1:] + counts[:-1]) / both_s)[known].sum())

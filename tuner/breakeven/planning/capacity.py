@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.latency import InflightDistribution
-from breakeven.phrases import between, figure, spoken
+from breakeven.phrases import between, counted, figure, spoken
 from breakeven.planning.objective import Slo
 from breakeven.profile import Bounds, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.student_t import t_quantile
@@ -335,8 +335,8 @@ class ReplicasNeeded:
 
     def __str__(self) -> str:
         """`eagle/3 needs 4 replicas (4 to 5)`."""
-        need = f"{figure(self.replicas)} replica{'' if self.replicas == 1 else 's'}"
-        return f"{spoken(self.arm)} needs {need} ({between(self.fewest, self.most)})"
+        needs = f"{spoken(self.arm)} needs {counted(self.replicas, 'replica')}"
+        return f"{needs} ({between(self.fewest, self.most)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory, LargestRate, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
-from breakeven.planning.expected_saving import ArmSaving, SavingDecision, Stakes, decide_by_saving
+from breakeven.planning.expected_saving import ArmSaving, SavingDecision, decide_by_saving, since_s
 from breakeven.planning.forecast import Forecast, PastRates, forecast
-from breakeven.planning.learned_laws import INDEPENDENT_S, FittedLaw, in_flight
+from breakeven.planning.learned_laws import FittedLaw, in_flight
 from breakeven.planning.objective import Follow, Policy, tail_factor
 from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
 from breakeven.planning.surprise import LASTS_S
@@ -43,10 +43,6 @@ _HOUR_S = 3600.0
 _LEAST_HOURS = 24
 """Hours of a past below which it says nothing about what an arm should follow."""
 _GRID = 64
-_KNOWN_SHARE = 0.9
-"""Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
-_MOST_AWAY = 0.95
-"""Largest share of replicas that are away at a time: with none left every figure of the roll is infinite."""
 
 
 class Action(StrEnum):
@@ -99,13 +95,13 @@ class Decision:
     arm: Arm
     reason: Reason
     running: Arm
-    considered: ArmSaving | None
-    options: tuple[ArmSaving, ...]
-    until_s: float | None
     memory: DecisionMemory
     load: Load
     policy: Policy
-    ahead: Forecast | None
+    considered: ArmSaving | None = None
+    options: tuple[ArmSaving, ...] = ()
+    until_s: float | None = None
+    ahead: Forecast | None = None
     pays_until_rps: float | None = None
     fewest: FewestReplicas | None = None
     # A question holds a function: no two evaluations are equal.
@@ -138,7 +134,10 @@ class Decision:
             return False
         if self.reason in {Reason.ENTERED_SATURATION, Reason.SLO_VIOLATED}:
             return True
-        return self.arm == NO_SPECULATION and _passed(self.considered, self.memory)
+        since_s, now_s = self.memory.candidate_since_s, self.memory.decided_s
+        lasts_s = 0.0 if since_s is None or now_s is None else now_s - since_s
+        much = self.considered is not None and self.considered.share >= _MUCH
+        return self.arm == NO_SPECULATION and (much or lasts_s >= _LONG_S)
 
     @cached_property
     def figures(self) -> ArmEvaluation | None:
@@ -160,13 +159,6 @@ class Decision:
     def of(self, arm: Arm | None) -> ArmEvaluation | None:
         """An arm's figures at the load; None if nothing was asked."""
         return None if self.load.idle else self.evaluations.of(arm)
-
-
-def _passed(none: ArmSaving | None, memory: DecisionMemory) -> bool:
-    """Whether a break-even is passed by much or for long, by what no speculation saves and since when it has been wanted."""
-    since_s, now_s = memory.candidate_since_s, memory.decided_s
-    lasts_s = 0.0 if since_s is None or now_s is None else now_s - since_s
-    return lasts_s >= _LONG_S or (none is not None and none.share >= _MUCH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,9 +186,7 @@ class Situation:
         """A Hold without anything to decide on; the dwell time starts over."""
         kept = replace(memory, candidate=None, candidate_since_s=None)
         running = self.memory.running
-        return Decision(
-            Action.HOLD, running, reason, running, None, (), None, kept, self.load, self.policy, None
-        )
+        return Decision(Action.HOLD, running, reason, running, kept, self.load, self.policy)
 
     @cached_property
     def ahead(self) -> Forecast:
@@ -206,29 +196,17 @@ class Situation:
     @cached_property
     def found(self) -> SavingDecision:
         """The rule's answer, before the limits and the reason word."""
-        load, policy = self.load, self.policy
-        telling = load.requests if load.settled else 0.0
-        live = replace(load, window_s=_since_s(self.memory, load, self.now_s), requests=telling)
-        stakes = Stakes(
-            young_s=_KNOWN_SHARE * policy.day_s,
-            margin=policy.min_gain,
-            risk=policy.risk,
-            day_risk=policy.day_risk,
-            horizon_s=policy.horizon_s,
-            start_up_s=policy.roll_seconds,
-            away_share=min(policy.roll_away_share, _MOST_AWAY),
-            noticed_s=load.window_s,
-        )
         # Without a lookback the present load is taken to last, and earlier loads do not count.
-        known = self.memory if policy.lookback_s else replace(self.memory, largest=LargestRate())
-        return decide_by_saving(self.laws, live, self.ahead, known, stakes, self.now_s)
+        known = self.memory if self.policy.lookback_s else replace(self.memory, largest=LargestRate())
+        return decide_by_saving(self.laws, self.load, self.ahead, known, self.policy, self.now_s)
 
     def answer(self, after: DecisionMemory) -> Decision:
         """The decision: the rule's answer within the limits."""
         running, wanted, advised = self.memory.running, self._wanted(), self.memory.advised
         if wanted == running and self.load.idle:
             return self.held(Reason.NO_LOAD, after)
-        if self._follows_changes and wanted != running:
+        follows_changes = self.policy.follow is Follow.CHANGES and self.memory.chosen
+        if follows_changes and wanted != running:
             return self._exit(wanted, after)
         if wanted in {advised or running, NO_SPECULATION}:
             return self._now(wanted, after)
@@ -259,10 +237,6 @@ class Situation:
             return self._now(NO_SPECULATION, waiting)
         reason = Reason.COOLING_DOWN if now_s < cooled_s else Reason.DWELLING
         return self._said(Action.HOLD, wanted, reason, waiting, due_s)
-
-    @property
-    def _follows_changes(self) -> bool:
-        return self.policy.follow is Follow.CHANGES and self.memory.chosen
 
     @property
     def _rolled_s(self) -> float:
@@ -323,20 +297,11 @@ class Situation:
     ) -> Decision:
         running, options = self.memory.running, self.found.options
         considered = next((one for one in options if one.arm == about), None) or self._best_other()
+        arm = about if action is Action.SWITCH else running
         decision = Decision(
-            action,
-            about if action is Action.SWITCH else running,
-            reason,
-            running,
-            considered,
-            options,
-            until_s,
-            memory,
-            self.load,
-            self.policy,
-            self.ahead,
+            action, arm, reason, running, memory, self.load, self.policy, considered, options, until_s, self.ahead,
             fewest=self.fewest,
-        )
+        )  # fmt: skip
         return replace(decision, pays_until_rps=self._pays_until_rps(decision.subject))
 
     def _best_other(self) -> ArmSaving | None:
@@ -485,7 +450,7 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
     running = memory.running
     if load.tokens_per_step is None or running == NO_SPECULATION or running.scheduled or load.idle:
         return memory
-    weight = -math.expm1(-_since_s(memory, load, now_s) / AVERAGED_S)
+    weight = -math.expm1(-since_s(memory, load, now_s) / AVERAGED_S)
     known = next((seen for seen in memory.seen if seen.arm == running), None)
     if known is not None:
         moved = known.moved(load.tokens_per_step, load.survival, weight)
@@ -497,12 +462,6 @@ def with_acceptance(profile: Profile, memory: DecisionMemory, load: Load, now_s:
         moved = LiveAcceptance(running, e, load.survival)
     others = tuple(seen for seen in memory.seen if seen.arm.family != running.family)
     return replace(memory, seen=(*others, moved))
-
-
-def _since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
-    """Time (s) that this window stands for: since the last decision, at most `INDEPENDENT_S`."""
-    since_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
-    return min(max(since_s, 0.0), INDEPENDENT_S)
 
 
 def followed_past(laws: Sequence[FittedLaw], past: PastRates) -> FollowedPast | None:

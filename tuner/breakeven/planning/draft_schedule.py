@@ -112,16 +112,16 @@ class StepView:
         step_s: duration (s) at batch sizes 1..N without a prompt, shape (N, K).
         prompts_s: reading of prompts in a step (s), on average over steps, shape (N, K).
         tokens_per_step: E, shape (K,).
-        basis: `others`: the law of steps of all arms.
         warnings: a sentence each, for the reader of the schedule.
+        basis: what the durations come from, in words.
     """
 
     draft_lengths: tuple[int, ...]
     step_s: FloatArray
     prompts_s: FloatArray
     tokens_per_step: FloatArray
-    basis: str
     warnings: tuple[str, ...]
+    basis: str = "the costs of steps"
 
 
 def step_view(
@@ -166,7 +166,7 @@ def step_view(
     )
     warnings = [f"draft lengths above {longest} were not measured"] if max(wanted) > longest else []
     # A longer draft never makes a step shorter, although noise may make it look so.
-    return StepView(wanted, np.maximum.accumulate(steps, axis=-1), prompts, e, "others", tuple(warnings))
+    return StepView(wanted, np.maximum.accumulate(steps, axis=-1), prompts, e, tuple(warnings))
 
 
 def _measured(profile: Profile, family: str) -> dict[int, ArmFit]:

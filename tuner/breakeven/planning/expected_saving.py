@@ -27,26 +27,32 @@ from breakeven.planning.decision_memory import ACCOUNT_S, DecisionMemory, Eviden
 from breakeven.planning.forecast import Forecast, Loads
 from breakeven.planning.learned_laws import (
     FULL,
+    INDEPENDENT_S,
     FittedLaw,
     LearnedLaws,
-    SeenLatency,
     in_flight,
     learned,
     with_latency,
 )
-from breakeven.planning.objective import tail_factor
+from breakeven.planning.objective import Policy, tail_factor
 from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import (
     LASTS_S,
     Day,
-    Jump,
     Outflow,
     credible_rps,
     waited_along,
+    waited_in_jump,
     worth_avoiding,
 )
 
 _DAY_S = 86400.0
+DOUBT_SD = 1.0
+"""Standard deviations of the saving that must remain to enter an arm."""
+_JUMP = 1.5
+"""Factor on the largest load seen that a surprise is taken to reach."""
+_CARRIED = 0.95
+"""Share of the capacity of no speculation up to which a surprise counts: beyond it no arm helps."""
 _STAYS = 1.2
 """Factor by which the account of the arm in place is larger: its roll has been paid for."""
 _SHORTER = 0.15
@@ -58,40 +64,6 @@ _UNBOUNDED = 10.0
 _LEAST = 1e-12
 _LEAST_RPS = 1e-9
 """Rate below which a request is alone: the numbers in flight of a smaller one are 0, and have no ratio."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stakes:
-    """Limits on the risk of a decision, and the gain that it requires; risk, day_risk and horizon_s as in `Policy`.
-
-    Attributes:
-        margin: least saving, as a share of the request time on the arm that is entered.
-        doubt: standard deviations of the saving that must remain to enter an arm.
-        jump: factor on the largest load seen that a surprise is taken to reach.
-        carried: share of the capacity of no speculation up to which a surprise counts: beyond it no arm helps.
-        young_s: length of a known past (s) with which a surprise may exceed it twice as far as with a long one; thrice with
-            half of it.
-        start_up_s: time that a replica takes to start (s).
-        away_share: share of the replicas that are away during a roll; 0 where new ones come first.
-        noticed_s: time until a roll begins after a surprise (s): a window of metrics and an evaluation.
-    """
-
-    margin: float = 0.03
-    doubt: float = 1.0
-    risk: float = 0.12
-    day_risk: float | None = None
-    jump: float = 1.5
-    carried: float = 0.95
-    young_s: float = _DAY_S
-    horizon_s: float = 14400.0
-    start_up_s: float = 300.0
-    away_share: float = 0.25
-    noticed_s: float = 300.0
-
-    @property
-    def roll_s(self) -> float:
-        """Duration of a roll (s)."""
-        return self.start_up_s / self.away_share if self.away_share else self.start_up_s
 
 
 def known_speedup(
@@ -150,11 +122,10 @@ class ArmSaving:
         gross_now: requests in flight that it saves at the present load.
         least: request-seconds that must be saved, by the margin.
         net: request-seconds saved, less the roll, the margin and the worth of avoiding a surprise.
-        surely_net: `net` less `Stakes.doubt` standard deviations of the advantage over staying, or over leaving if that pays
+        surely_net: `net` less one standard deviation of the advantage over staying, or over leaving if that pays
             already; `net` itself for leaving speculation.
         roll_cost: request-seconds that the roll takes.
         risk: worth of avoiding a surprise on this arm (request-seconds).
-        uncovered: request-seconds of a surprise on this arm that no account covers.
         carries_rps: rate at which it saturates (1/s).
     """
 
@@ -168,7 +139,6 @@ class ArmSaving:
     surely_net: float
     roll_cost: float
     risk: float
-    uncovered: float
     carries_rps: float
 
     def percent(self, confidence: float) -> Estimate:
@@ -194,68 +164,53 @@ class SavingDecision:
     known: LearnedLaws
 
 
+def since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
+    """Time (s) that a window stands for: since the last decision, at most `INDEPENDENT_S`."""
+    lasted_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
+    return min(max(lasted_s, 0.0), INDEPENDENT_S)
+
+
 def decide_by_saving(
     laws: Sequence[FittedLaw],
     live: Load,
     ahead: Forecast,
     memory: DecisionMemory,
-    stakes: Stakes,
+    policy: Policy,
     now_s: float,
 ) -> SavingDecision:
     """Decide which arm should run, of no speculation, the arm in place and every arm that may run; pure.
 
-    `live` is the last window of the arm in place: its length is the time since the one before, if that is shorter, and its requests
-    are those from which the arm's law may be learned. Candidate and times in the memory are left to the caller.
+    `live` is the last window of the arm in place. Candidate and times in the memory are left to the caller.
     """
     arms = [one.arm for one in laws]
     known = learned(laws, memory.evidence, now_s)
-    kept = math.exp(-live.window_s / ACCOUNT_S)
+    stands_s = since_s(memory, live, now_s)
     largest = memory.largest.after(ahead.largest_rps, now_s)
     i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
-    view = _View(laws, known.draws(), live, ahead, stakes, largest.rps, i)
+    view = _View(laws, known.draws(), live, ahead, policy, largest.rps, i)
     held = float(view.now[i].mean()) if live.inflight is None else live.inflight
     carries = view.carries[[i, none]].mean(axis=1).tolist()
-    backlog = memory.backlog.after(live.rps, (carries[0], carries[1]), live.window_s, now_s).seen(
-        live.inflight
-    )
+    backlog = memory.backlog.after(live.rps, (carries[0], carries[1]), stands_s, now_s).seen(live.inflight)
     drains = waiting(live, view.now[i])
     view.queued = backlog.here + drains > 0.0
-    spared = (float(view.now[none].mean()) + backlog.without - held) * live.window_s
+    spared = (float(view.now[none].mean()) + backlog.without - held) * stands_s
     if i == none:
         # The queue that speculation has left behind, and the waits of the roll back, are its cost.
-        lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + stakes.roll_s + LASTS_S
+        lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + view.roll_s + LASTS_S
         spared = min(spared, 0.0) if lately else 0.0
-    saved = memory.saved * kept + spared
+    saved = memory.saved * math.exp(-stands_s / ACCOUNT_S) + spared
     options = view.options(none, saved)
     arm = memory.running
     worth = [one for one in options if one.surely_net > 0.0]
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
     evidence = memory.evidence
-    teaches = not drains and backlog.teaches(stakes.noticed_s, now_s) and live.requests > 0.0
-    if teaches and live.inflight is not None and live.latency_s is not None:
-        among = live.inflight if live.met_inflight is None else live.met_inflight
-        expected_s = laws[i].parts_s(among)
-        seen = SeenLatency(live.latency_s, live.requests, expected_s, stakes.noticed_s)
-        evidence = with_latency(memory.evidence, known, laws[i], seen, now_s)
+    if not drains and live.settled and backlog.teaches(live.window_s, now_s):
+        evidence = with_latency(memory.evidence, known, laws[i], live, now_s)
     after = replace(memory, saved=saved, evidence=evidence, largest=largest, backlog=backlog)
     if arm != memory.running:
         after = replace(after, running=arm, last_switch_s=now_s)
     return SavingDecision(arm, options, after, known)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Change:
-    """Changing from one arm to another, in request-seconds and M draws; `safer` is the worth of risking less of a surprise."""
-
-    saving: FloatArray
-    roll: FloatArray
-    safer: float
-
-    @property
-    def drawn(self) -> FloatArray:
-        """Sum of all three; shape (M,)."""
-        return self.saving - self.roll + self.safer
 
 
 @dataclass(slots=True, eq=False)
@@ -266,10 +221,12 @@ class _View:
     factors: FloatArray
     live: Load
     ahead: Forecast
-    stakes: Stakes
+    policy: Policy
     largest_rps: float
     running: int
     queued: bool = False
+    roll_s: float = field(init=False)
+    away_share: float = field(init=False)
     tails: FloatArray = field(init=False)
     """Measured ratios to limits on the arm in place over those by its law, shape (M, 1)."""
     now: FloatArray = field(init=False)
@@ -288,9 +245,10 @@ class _View:
     """Saturation (1/s), shape (A, M)."""
 
     def __post_init__(self) -> None:
+        self.roll_s, self.away_share = self.policy.roll_s, self.policy.away_share
         shares, rates = _arrays(self.ahead.expected)
         past_shares, past_rates = _arrays(self.ahead.seen)
-        fewer_rps = self.live.rps / (1.0 - self.stakes.away_share)
+        fewer_rps = self.live.rps / (1.0 - self.away_share)
         asked = np.concatenate([[self.live.rps, fewer_rps], rates, past_rates])
         # Waits in queues are calculated along the paths of the load.
         held, past = in_flight(self.laws, asked, self.factors, 0.0), 2 + len(rates)
@@ -320,70 +278,70 @@ class _View:
 
     def options(self, none: int, saved: float) -> tuple[ArmSaving, ...]:
         i = self.running
-        risks, uncovered = self.surprises(none, saved)
+        risks, covered = self._surprises(none, saved)
         stay, rolled = self._waited()
         changes = [self._change(b, stay - rolled[b], risks[i] - risks[b]) for b in range(len(self.laws))]
         # If leaving pays already, another arm is compared with no speculation, else with staying.
-        leaving = changes[none].drawn
+        leaving = changes[none][2]
         instead = leaving if i != none and float(leaving.mean()) > 0.0 else np.zeros_like(leaving)
         return tuple(
-            self._option(b, change, instead, uncovered[i] == 0.0, (stay, rolled[b]), (risks[b], uncovered[b]))
+            self._option(b, change, instead, (stay, rolled[b]), risks[b], covered=covered)
             for b, change in enumerate(changes)
             if b != i
         )
 
-    def _change(self, b: int, spared: FloatArray, safer: float) -> _Change:
-        """The change to arm `b`, which saves so much of the waiting and is safer by so much.
+    def _change(self, b: int, spared: FloatArray, safer: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of the change to arm `b`: the saving with so much waiting spared, the roll, and what is left with `safer`; (M,) each.
 
-        While requests queue, only the waiting that a roll saves counts. Every other gain can wait until they are served, and
-        is then the same without a queue that grows on the remaining replicas.
+        `safer` is the worth of risking less of a surprise. While requests queue, only the waiting that a roll saves counts. Every
+        other gain can wait until they are served, and is then the same without a queue that grows on the remaining replicas.
         """
-        if self.queued:
-            return _Change(spared, self._roll_cost(b), min(safer, 0.0))
-        return _Change(self._saving(b) + spared, self._roll_cost(b), safer)
+        saving, roll = spared if self.queued else self._saving(b) + spared, self._roll_cost(b)
+        return saving, roll, saving - roll + (min(safer, 0.0) if self.queued else safer)
 
     def _waited(self) -> tuple[FloatArray, FloatArray]:
         """Request-seconds in queues: on the arm in place (M,), and after a roll to each arm (A, M), with the present queue."""
-        i, stakes = self.running, self.stakes
+        i, policy = self.running, self.policy
         paths = np.array(self.ahead.paths or ((self.ahead.mean_rps,),))
-        every_s = stakes.horizon_s / paths.shape[1]
+        every_s = policy.horizon_s / paths.shape[1]
         held = self.now[i] if self.live.inflight is None else self.live.inflight
         waits = np.maximum(held - self.now[i], 0.0)
         full = FULL * self.carries[..., None]
         # During a roll half of the others run the old arm, and half of them the new one.
         begins_s = every_s * np.arange(paths.shape[1])
-        rolling = np.clip((stakes.roll_s - begins_s) / every_s, 0.0, 1.0)
-        meanwhile = (1.0 - stakes.away_share) * (full[i] + full) / 2.0
+        rolling = np.clip((self.roll_s - begins_s) / every_s, 0.0, 1.0)
+        meanwhile = (1.0 - self.away_share) * (full[i] + full) / 2.0
         return (
             waited_along(paths, full[i], every_s, waits),
             waited_along(paths, rolling * meanwhile + (1.0 - rolling) * full, every_s, waits),
         )
 
-    def surprises(self, none: int, saved: float) -> tuple[FloatArray, FloatArray]:
-        """Cost of a surprise on each arm above that on none: the worth of avoiding it, and the part no account covers; (A,)."""
-        i = self.running
-        stakes, safe, largest_rps = self.stakes, self.carries[none], max(self.largest_rps, _LEAST)
+    def _surprises(self, none: int, saved: float) -> tuple[FloatArray, bool]:
+        """Worth of avoiding a surprise on each arm above that on none, (A,), and whether the account covers one on the arm in place."""
+        i, policy = self.running, self.policy
+        safe, largest_rps = self.carries[none], max(self.largest_rps, _LEAST)
         # The shorter the known past, the further a load may exceed it: a reason not to enter an arm, and none to leave it.
-        beyond = np.full((len(self.laws), 1), 1.0 + stakes.young_s / max(self.ahead.known_s, 1.0))
+        beyond = np.full((len(self.laws), 1), 1.0 + policy.young_s / max(self.ahead.known_s, 1.0))
         beyond[i] = 1.0
         # A load that no arm carries does not count, unless it was seen.
-        most = np.maximum(stakes.carried * safe, np.minimum(largest_rps, safe))
-        rps = np.minimum((1.0 + (stakes.jump - 1.0) * beyond) * largest_rps, most)
+        most = np.maximum(_CARRIED * safe, np.minimum(largest_rps, safe))
+        rps = np.minimum((1.0 + (_JUMP - 1.0) * beyond) * largest_rps, most)
         # The same by day and night: a cost that changed with the hour would make an arm leave and come back every day.
         shares, rates = _arrays(self.ahead.seen)
-        jump = Jump(rps, float(shares @ rates), stakes.roll_s, stakes.away_share, stakes.noticed_s)
-        waited = jump.waited(self.carries, safe) - jump.waited(np.broadcast_to(safe, rps.shape), safe)
+        mean_rps, roll = float(shares @ rates), (self.roll_s, self.away_share, self.live.window_s)
+        waited = waited_in_jump(rps, mean_rps, self.carries, safe, roll)
+        waited = waited - waited_in_jump(rps, mean_rps, np.broadcast_to(safe, rps.shape), safe, roll)
         costs = np.maximum(waited.mean(axis=-1), 0.0)
         # A service whose load may jump further than usual is larger than seen so far: its ten days take more request time.
-        larger = np.maximum(rps.mean(axis=-1) / (stakes.jump * largest_rps), 1.0)
+        larger = np.maximum(rps.mean(axis=-1) / (_JUMP * largest_rps), 1.0)
         accounts = np.maximum(
-            stakes.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST
+            policy.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST
         )
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
-        if stakes.day_risk is not None:
-            risks = np.maximum(risks, self._days(none, float(shares @ rates), stakes.day_risk))
-        return risks, np.maximum(costs - accounts, 0.0)
+        if policy.day_risk is not None:
+            risks = np.maximum(risks, self._days(none, mean_rps, policy.day_risk))
+        return risks, bool(costs[i] <= accounts[i])
 
     def _days(self, none: int, mean_rps: float, share: float) -> FloatArray:
         """Worth of not risking the worst hour of a day on each arm (request-seconds a day); (A,)."""
@@ -391,7 +349,7 @@ class _View:
         levels = np.array([law.c1_s / law.c2_s for law in self.laws])
         half = levels[:, None] * (self.factors[..., 0] / self.factors[..., 1]).T
         # A young service may meet any load: a reason not to enter an arm, and none to leave it.
-        known_days = self.ahead.known_s / self.stakes.young_s if self.stakes.young_s else 1.0
+        known_days = self.ahead.known_s / self.policy.young_s if self.policy.young_s else 1.0
         most = np.full(len(self.laws), credible_rps(self.largest_rps, mean_rps, known_days))
         most[i] = credible_rps(self.largest_rps, mean_rps, 1.0)
         slack = np.where(np.arange(len(most)) == i, _STAYS, 1.0)
@@ -400,20 +358,22 @@ class _View:
     def _option(
         self,
         b: int,
-        change: _Change,
+        change: tuple[FloatArray, FloatArray, FloatArray],
         instead: FloatArray,
-        covered: bool,
         waited: tuple[FloatArray, FloatArray],
-        surprise: tuple[float, float],
+        risk: float,
+        *,
+        covered: bool,
     ) -> ArmSaving:
-        i, stakes = self.running, self.stakes
-        least = stakes.margin * float(self.expected[b].mean()) * stakes.horizon_s
+        i, horizon_s = self.running, self.policy.horizon_s
+        saving, roll, drawn = change
+        least = self.policy.min_gain * float(self.expected[b].mean()) * horizon_s
         if self.queued:
             covered, least = True, _SHORTER * float(waited[0].mean())
-        net = float(change.drawn.mean()) - (least if covered else 0.0)
+        net = float(drawn.mean()) - (least if covered else 0.0)
         entered = self.laws[b].arm != NO_SPECULATION
-        doubt = stakes.doubt * float((change.drawn - instead).std()) if entered else 0.0
-        taken = (self.taken[i] + waited[0] / stakes.horizon_s, self.taken[b] + waited[1] / stakes.horizon_s)
+        doubt = DOUBT_SD * float((drawn - instead).std()) if entered else 0.0
+        taken = (self.taken[i] + waited[0] / horizon_s, self.taken[b] + waited[1] / horizon_s)
         log_ratios = np.log(np.maximum(taken[1], _LEAST) / np.maximum(taken[0], _LEAST))
         # The ratio of the means, as for the saving: the mean of ratios may have another sign.
         share = 1.0 - float(taken[1].mean()) / max(float(taken[0].mean()), _LEAST)
@@ -421,14 +381,13 @@ class _View:
             self.laws[b].arm,
             share,
             float(log_ratios.std()),
-            float(change.saving.mean()),
+            float(saving.mean()),
             float((self.now[i] - self.now[b]).mean()),
             least,
             net,
             net - doubt,
-            float(change.roll.mean()),
-            float(surprise[0]),
-            float(surprise[1]),
+            float(roll.mean()),
+            float(risk),
             float(self.carries[b].mean()),
         )
 
@@ -437,9 +396,9 @@ class _View:
 
         Half of the roll is spent on the old arm, half on the new one, all of it with replicas away.
         """
-        i, stakes, left = self.running, self.stakes, 1.0 - self.stakes.away_share
+        i, left = self.running, 1.0 - self.away_share
         more = np.maximum((self.fewer[i] + self.fewer[b]) / 2.0 * left - self.now[i], 0.0)
-        return np.asarray(stakes.start_up_s * self.now[i] + more * stakes.roll_s)
+        return np.asarray(self.policy.roll_seconds * self.now[i] + more * self.roll_s)
 
     def _saving(self, b: int) -> FloatArray:
         """Request-seconds saved, queues apart: over the horizon, and for the rest of a day at all loads seen.
@@ -449,7 +408,7 @@ class _View:
         """
         soon, usually = (held[self.running] - held[b] for held in (self.expected, self.usual))
         lasting = np.where(soon * usually > 0.0, usually, 0.0)
-        horizon_s = self.stakes.horizon_s
+        horizon_s = self.policy.horizon_s
         return np.asarray(soon * horizon_s + lasting * max(_DAY_S - horizon_s, 0.0))
 
 

@@ -25,6 +25,7 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.decision_memory import ANOTHER_UNIT, Evidence
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.objective import ObjectiveStrain
+from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S
 from breakeven.profile.curves import Curve
 
@@ -290,40 +291,30 @@ def slowdown(seen: Evidence, now_s: float, confidence: float) -> float:
     return math.exp(level) if level > NormalDist().inv_cdf(0.5 + confidence / 2.0) * doubt else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SeenLatency:
-    """Mean latency (s) of one window of the arm in place, over requests (above 0).
-
-    `expected_s` is by the profile (s): of a lone request, and the part that the others add. Both come from the arm's
-    curve: with a straight line near it, a bend would look like an engine that changed.
-    """
-
-    latency_s: float
-    requests: float
-    expected_s: tuple[float, float]
-    lasted_s: float = INDEPENDENT_S
-
-
 def with_latency(
-    evidence: Mapping[Arm, Evidence], known: LearnedLaws, law: FittedLaw, seen: SeenLatency, now_s: float
-) -> dict[Arm, Evidence]:
-    """The evidence with one more window's mean latency of the arm in place.
+    evidence: Mapping[Arm, Evidence], known: LearnedLaws, law: FittedLaw, live: Load, now_s: float
+) -> Mapping[Arm, Evidence]:
+    """The evidence with one more window's mean latency of the arm in place, if it has one.
 
     `known` are the laws before this window, which ends at `now_s`; `law` is the arm's law as converted to the present
-    acceptance and lengths.
+    acceptance and lengths. The latency expected of it comes from the arm's curve: with a straight line near it, a bend
+    would look like an engine that changed.
     """
     arm, level_s = law.arm, law.level_s
+    among = live.inflight if live.met_inflight is None else live.met_inflight
+    if live.inflight is None or among is None or not live.latency_s or not live.requests > 0.0:
+        return evidence
     place = 2 * known.arms.index(arm)
     mean = known.mean[place : place + 2]
-    parts = np.asarray(seen.expected_s) * np.exp(mean)
+    parts = np.asarray(law.parts_s(among)) * np.exp(mean)
     predicted_s = float(parts.sum())
-    if not (predicted_s > 0.0 and seen.latency_s > 0.0):
-        return dict(evidence)
+    if not predicted_s > 0.0:
+        return evidence
     share = parts / predicted_s
-    surprise = math.log(seen.latency_s / predicted_s)
+    surprise = math.log(live.latency_s / predicted_s)
     towards = surprise + float(share @ mean)
     if abs(towards) > ANOTHER_UNIT:
-        return dict(evidence)
+        return evidence
     before = evidence.get(arm)
     if before is None:
         # The first window of an arm counts as a whole half hour: its windows err in the same way.
@@ -332,11 +323,11 @@ def with_latency(
         since_s = max(now_s - before.at_s, 0.0)
         # At another acceptance, or at other lengths, a window counts for as long as itself: half an hour of them overturns what
         # was known, and a single one does not, however long nothing was added.
-        since_s = min(since_s, seen.lasted_s) if _strayed(before, level_s) else since_s
+        since_s = min(since_s, live.window_s) if _strayed(before, level_s) else since_s
         news = -math.expm1(-since_s / INDEPENDENT_S)
     if news <= 0.0:
-        return dict(evidence)
-    variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / seen.requests
+        return evidence
+    variance = _NOISE_SD**2 / news + _REQUEST_SD**2 / live.requests
     doubt = float(share @ known.covariance[place : place + 2, place : place + 2] @ share)
     if abs(surprise) > _SURPRISING_SD * math.sqrt(doubt + variance):
         # One surprising window counts less; several in a row show that the engine has changed.

@@ -34,16 +34,6 @@ _KNOTS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Limit:
-    """A limit with the figure it is about; `field` is that figure's name in a prediction."""
-
-    name: str
-    field: str
-    value: float | None
-    limit: float
-
-
-@dataclass(frozen=True, slots=True)
 class Slo:
     """Limits that requests are to keep; None without a limit.
 
@@ -82,14 +72,14 @@ class Slo:
         if at.latency_s is None:
             return ("saturated",) if self.is_set else ()
         return tuple(
-            f"{one.name}{self._kind(one, at)} {latency_text(one.value)} > {latency_text(one.limit)}"
-            for one in self._limits(at)
-            if one.value is not None and one.value > one.limit
+            f"{name}{self._kind(field, at)} {latency_text(value)} > {latency_text(limit)}"
+            for name, field, value, limit in self._limits(at)
+            if value is not None and value > limit
         )
 
     def worst_ratio(self, at: Prediction) -> float:
         """The largest ratio of a figure to its limit: above 1 a limit is missed; 0 without a figure, NaN if any is not a number."""
-        ratios = [one.value / one.limit for one in self._limits(at) if one.value is not None]
+        ratios = [value / limit for _, _, value, limit in self._limits(at) if value is not None]
         return math.nan if any(map(math.isnan, ratios)) else max(ratios, default=0.0)
 
     def unmeasured(self, at: Prediction) -> tuple[str, ...]:
@@ -97,31 +87,30 @@ class Slo:
         if at.latency_s is None:
             return ()
         return tuple(
-            f"{one.name} was not measured: nothing is held against its objective"
-            if one.value is None
-            else f"{self._statistic} of {one.name} was not measured: its mean is held against the objective"
-            for one in self._limits(at)
-            if one.value is None or one.field in at.means
+            f"{name} was not measured: nothing is held against its objective"
+            if value is None
+            else f"{self._statistic} of {name} was not measured: its mean is held against the objective"
+            for name, field, value, _ in self._limits(at)
+            if value is None or field in at.means
         )
 
     def lacks(self, at: Prediction) -> bool:
         """Whether the figure of a limit was not measured at all."""
-        return at.latency_s is not None and any(one.value is None for one in self._limits(at))
+        return at.latency_s is not None and any(value is None for _, _, value, _ in self._limits(at))
 
-    def _limits(self, at: Prediction) -> tuple[_Limit, ...]:
+    def _limits(self, at: Prediction) -> list[tuple[str, str, float | None, float]]:
+        """Of each limit its name, the name of its figure in a prediction, that figure and the limit."""
         everything = (
             ("E2E", "latency_s", at.latency_s, self.e2e_s),
             ("TTFT", "ttft_s", at.ttft_s, self.ttft_s),
             ("TPOT", "tpot_s", at.tpot_s, self.tpot_s),
         )
-        return tuple(
-            _Limit(name, field, value, limit) for name, field, value, limit in everything if limit is not None
-        )
+        return [(name, field, value, limit) for name, field, value, limit in everything if limit is not None]
 
-    def _kind(self, one: _Limit, at: Prediction) -> str:
+    def _kind(self, field: str, at: Prediction) -> str:
         if self.quantile is None:
             return ""
-        return " mean" if one.field in at.means else f" {self._statistic}"
+        return " mean" if field in at.means else f" {self._statistic}"
 
     @property
     def _statistic(self) -> str:
@@ -180,6 +169,9 @@ def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> Obje
 
 
 _DAY_S = 86400.0
+_KNOWN_SHARE = 0.9
+"""Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
+_MOST_AWAY = 0.95
 
 
 class Follow(StrEnum):
@@ -226,6 +218,21 @@ class Policy:
     def day_s(self) -> float:
         """A day, or the lookback if that is shorter (s)."""
         return min(_DAY_S, self.lookback_s)
+
+    @property
+    def young_s(self) -> float:
+        """Length of a known past (s) with which a surprise may exceed it twice as far as with a long one; thrice with half of it."""
+        return _KNOWN_SHARE * self.day_s
+
+    @property
+    def away_share(self) -> float:
+        """Share of the replicas that are away during a roll: with none left every figure of it is infinite."""
+        return min(self.roll_away_share, _MOST_AWAY)
+
+    @property
+    def roll_s(self) -> float:
+        """Duration of a roll (s)."""
+        return self.roll_seconds / self.away_share if self.away_share else self.roll_seconds
 
     def __post_init__(self) -> None:
         for name in ("min_gain", "risk", "cooldown_s", "dwell_s", "roll_seconds", "lookback_s"):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.estimate import Estimate
 from breakeven.phrases import figure, fixed, ratio_text, spoken
 from breakeven.planning.evaluation import (
     ArmEvaluation,
@@ -41,9 +40,6 @@ class Plan:
     drafting: Arm = NO_SPECULATION
     by_prompt: Sequence[PartSpeedup] = ()
 
-    def __str__(self) -> str:
-        return self.sentence
-
     @property
     def sentence(self) -> str:
         """The best arm with its gain, its bounds and the load until which it pays."""
@@ -56,7 +52,7 @@ class Plan:
             if best == NO_SPECULATION:
                 return "no speculation is best" if others else "only no speculation was measured"
             return f"{best} is best" if others else f"{best} is the only arm"
-        words = f"{best} is best, {ratio_text(Estimate.of(gain.speedup, gain.speedup_ci))} {gain.how_known}"
+        words = f"{best} is best, {ratio_text(gain.known)} {gain.how_known}"
         if gain.speedup == float("inf"):
             words = f"{best} is best: without speculation the replica is saturated"
         words += f"; {gain.pays}"
@@ -72,7 +68,6 @@ def plan_of(
     profile: Profile,
     question: LoadQuestion,
     draft_lengths: Sequence[int] = (),
-    min_gain: float = 0.0,
     prompts: Sequence[PromptPart] = (),
 ) -> Plan:
     """Compare every measured arm at one load and name the best.
@@ -81,14 +76,13 @@ def plan_of(
         profile: the measured arms.
         question: the load, objectives, and a range of rates to divide among the arms.
         draft_lengths: of every measured method; lengths that were not measured are derived.
-        min_gain: share that the lower bound of a gain has to exceed; 0 goes by the expected latency.
         prompts: shares of the requests by the lengths of their prompts.
 
     Raises:
         NotIdentifiedError: no arm has a law, or an objective is about a figure that no arm was measured for.
     """
     evaluations = evaluate(profile, _arms(profile, draft_lengths), question)
-    best = best_arm(evaluations, question.slo, min_gain)
+    best = best_arm(evaluations, question.slo)
     stretches = None
     if question.rps_range is not None:
         stretches = envelope([(one.arm, one.curve) for one in evaluations.arms], question.rps_range)

@@ -112,17 +112,12 @@ def _speedup(arm: ArmEvaluation, none: ArmEvaluation, load: LoadPoint, part: Pro
     )
 
 
-def losing_share(found: Iterable[PartSpeedup]) -> float:
-    """Share of the requests whose length loses more than is tolerated."""
-    return sum(one.part.share for one in found if one.loses)
-
-
 def prompts_text(found: Sequence[PartSpeedup]) -> str:
     """The speedups in words, with a reason word if a part loses; empty without any."""
     known = [one for one in found if one.speedup is not None]
     if not known:
         return ""
-    lost = losing_share(known)
+    lost = sum(one.part.share for one in known if one.loses)
     word = f"{Reason.LOSES_AT_LENGTHS}: {percent(lost)} of requests; " if lost else ""
     return word + ", ".join(_part_text(one) for one in known)
 

@@ -162,13 +162,6 @@ class _Stream(NamedTuple):
     weights: FloatArray
 
 
-class _Moved(NamedTuple):
-    """Logarithms of an arm's latencies at one rate, by block, and the mean (log) by which they were moved to it."""
-
-    log: FloatArray
-    slope: float
-
-
 class _Comparison(NamedTuple):
     """A way to compare two arms, and its result.
 
@@ -186,13 +179,6 @@ class _Comparison(NamedTuple):
     stays: float
     doubt: float
     weights: tuple[FloatArray, FloatArray]
-
-
-class _PodScatter(NamedTuple):
-    """Variance of the logarithm of a pod's latency, and the observations behind it."""
-
-    variance: float
-    observations: float
 
 
 def experiment(old: ArmBlocks, new: ArmBlocks, old_law: LatencyAt, new_law: LatencyAt) -> RollExperiment:
@@ -233,7 +219,7 @@ def _compared(
     # By so much less counts each block of cold pods.
     fading = [arm.young[min(_DISCOUNTED, len(arm.young) - 1)] for arm in arms]
     doubts = [may * cost * left for may, cost, left in zip(cold, most, fading, strict=True)]
-    logs = [one.log for one in moved]
+    logs = [log for log, _ in moved]
     both = arms[0].usable & arms[1].usable & together
     ways = (_side_by_side(arms, logs, doubts, both), _before_after(arms, logs, doubts, both))
     found = [way for way in ways if way is not None]
@@ -246,9 +232,9 @@ def _compared(
         np.sum([share * one.weights[place] for share, one in zip(shares, found, strict=True)], axis=0)
         for place in range(len(arms))
     ]
-    scatter = _pod_scatter(arms, laws)
+    scatter, observations = _pod_scatter(arms, laws)
     of_pods = sum(_concentration(arm) for arm in arms)
-    slopes = moved[0].slope - moved[1].slope
+    slopes = moved[0][1] - moved[1][1]
     old_cold, new_cold = (
         warming(arm, log, weight, cost, may)
         for arm, log, weight, cost, may in zip(arms, logs, weights, most, cold, strict=True)
@@ -256,8 +242,8 @@ def _compared(
     return MeasuredSpeedup(
         log=float(shares @ means),
         time_sd=math.sqrt(float(shares**2 @ variances)),
-        pods_sd=math.sqrt(scatter.variance * of_pods),
-        pods_dof=max(int(scatter.observations), 1),
+        pods_sd=math.sqrt(scatter * of_pods),
+        pods_dof=max(int(observations), 1),
         between_sd=math.hypot(float(shares @ between), _SLOPE_ERROR * slopes, _FORM_SD),
         rps=rps,
         requests=sum(
@@ -269,15 +255,15 @@ def _compared(
     )
 
 
-def _moved_to(latency_s: float, arm: ServedArm, law: LatencyAt) -> _Moved:
-    """The latencies of an arm at the rate at which its law has `latency_s`."""
+def _moved_to(latency_s: float, arm: ServedArm, law: LatencyAt) -> tuple[FloatArray, float]:
+    """Logarithms of an arm's latencies, by block, at the rate at which its law has `latency_s`, and by how much (log) they were moved on average."""
     weight = np.where(arm.usable, arm.requests, 0.0)
     slope = np.log(latency_s / law(np.where(arm.usable, arm.rps, 0.0)))
     adjusted_s = np.where(arm.usable, arm.latency_s, 1.0) * np.exp(slope)
     mean_s = float(np.average(adjusted_s, weights=weight))
     # Linear in the latencies: the mean of logarithms of noisy means lies low, the more so the fewer requests.
     log = math.log(mean_s) + adjusted_s / mean_s - 1.0
-    return _Moved(log, float(np.average(slope, weights=weight)))
+    return log, float(np.average(slope, weights=weight))
 
 
 def _side_by_side(
@@ -374,8 +360,8 @@ def _scatter(values: FloatArray, variances: FloatArray, length: int) -> float:
     return length * (_USUAL_COUNTS_AS * usual + excess) / (_USUAL_COUNTS_AS + float(reliability.sum()))
 
 
-def _pod_scatter(arms: tuple[ServedArm, ServedArm], laws: tuple[LatencyAt, LatencyAt]) -> _PodScatter:
-    """Scatter between pods of one arm: each against the other pods of its arm in the same blocks."""
+def _pod_scatter(arms: tuple[ServedArm, ServedArm], laws: tuple[LatencyAt, LatencyAt]) -> tuple[float, float]:
+    """Variance of the logarithm of a pod's latency, each against the other pods of its arm in the same blocks, and the observations behind it."""
     excess, observations, usual = 0.0, _USUAL_COUNTS_AS, _USUAL_POD_SD**2
     for arm, law in zip(arms, laws, strict=True):
         counts = np.where(arm.usable, arm.served.requests, 0.0)
@@ -404,7 +390,7 @@ def _pod_scatter(arms: tuple[ServedArm, ServedArm], laws: tuple[LatencyAt, Laten
         # Two pods show only one difference: observations are reduced for it, and the excess over the usual counts in full.
         excess += float(reliability @ ((ratio - 1.0) ** 2 * pods / (pods - 1) - sampling))
         observations += float(reliability.sum()) * (pods - 1) / pods
-    return _PodScatter((_USUAL_COUNTS_AS * usual + max(excess, 0.0)) / observations, observations)
+    return (_USUAL_COUNTS_AS * usual + max(excess, 0.0)) / observations, observations
 
 
 def _concentration(arm: ServedArm) -> float:

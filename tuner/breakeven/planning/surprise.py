@@ -29,11 +29,6 @@ class FluidQueue:
     length: FloatArray
     waited: FloatArray
 
-    @classmethod
-    def empty(cls, like: FloatArray) -> FluidQueue:
-        """An empty queue of the shape of an array."""
-        return cls(np.zeros_like(like), np.zeros_like(like))
-
     def grow(self, surplus_rps: FloatArray, during_s: float) -> FluidQueue:
         """The queue after a time at a surplus of arrivals over departures, which may be negative; never shorter than 0."""
         ends = np.maximum(self.length + surplus_rps * during_s, 0.0)
@@ -76,11 +71,6 @@ class Outflow:
             inflight = then
         return inflight, taken
 
-    def drained(self, waiting: FloatArray, rps: FloatArray | float) -> FloatArray:
-        """Request-seconds until no request waits any more."""
-        empty = FluidQueue(np.maximum(waiting, 0.0), np.zeros_like(waiting))
-        return empty.drained(self.carries_rps, rps)
-
 
 def waited_along(
     rates_rps: FloatArray, carried_rps: FloatArray, every_s: float, before: FloatArray | float = 0.0
@@ -114,30 +104,25 @@ _MOVES = 0.5
 """Share by which the largest hour of such a load exceeds its mean; one that never exceeded it by a tenth does not double."""
 
 
-@dataclass(frozen=True, slots=True)
-class Jump:
-    """An unexpected load: rates (1/s per replica) while it lasts, which broadcasts with the draws, and when it is over.
+def waited_in_jump(
+    rps: FloatArray | float,
+    after_rps: float,
+    on_rps: FloatArray,
+    safe_rps: FloatArray,
+    roll: tuple[float, float, float],
+) -> FloatArray:
+    """Request-seconds in queues of an unexpected load, per replica: on staying, or on a roll to the safe arm, whichever is less.
 
-    During a roll, which begins when the load has been noticed (s), a share of the replicas is away.
+    Rates (1/s per replica) while it lasts broadcast with the draws. Capacities (1/s) of the arm in place and of the safe arm have
+    shape (..., M). A roll takes some time (s), during which a share of the replicas is away, and begins when the load has been
+    noticed (s).
     """
-
-    rps: FloatArray | float
-    after_rps: float
-    roll_s: float
-    away_share: float
-    noticed_s: float = 300.0
-
-    def waited(self, on_rps: FloatArray, safe_rps: FloatArray) -> FloatArray:
-        """Request-seconds in queues, per replica: on staying, or on a roll to the safe arm, whichever is less.
-
-        Capacities (1/s) of the arm in place and of the safe arm have shape (..., M).
-        """
-        stay = FluidQueue.empty(on_rps).grow(self.rps - on_rps, LASTS_S)
-        leave = FluidQueue.empty(on_rps).grow(self.rps - on_rps, self.noticed_s)
-        rolling_rps = (1.0 - self.away_share) * (on_rps + safe_rps) / 2.0
-        leave = leave.grow(self.rps - rolling_rps, self.roll_s)
-        leave = leave.grow(self.rps - safe_rps, max(LASTS_S - self.noticed_s - self.roll_s, 0.0))
-        return np.minimum(stay.drained(on_rps, self.after_rps), leave.drained(safe_rps, self.after_rps))
+    roll_s, away_share, noticed_s = roll
+    empty = FluidQueue(np.zeros_like(on_rps), np.zeros_like(on_rps))
+    stay, leave = empty.grow(rps - on_rps, LASTS_S), empty.grow(rps - on_rps, noticed_s)
+    leave = leave.grow(rps - (1.0 - away_share) * (on_rps + safe_rps) / 2.0, roll_s)
+    leave = leave.grow(rps - safe_rps, max(LASTS_S - noticed_s - roll_s, 0.0))
+    return np.minimum(stay.drained(on_rps, after_rps), leave.drained(safe_rps, after_rps))
 
 
 def worth_avoiding(costs: FloatArray, account: FloatArray) -> FloatArray:
@@ -199,4 +184,5 @@ class Day:
 
     def _hour(self, arms: Outflow, usual: FloatArray, rps: FloatArray) -> FloatArray:
         held, taken = arms.after(usual, rps, LASTS_S, 12)
-        return taken + arms.drained(held - usual, self.mean_rps)
+        waiting = FluidQueue(np.maximum(held - usual, 0.0), np.zeros_like(held))
+        return taken + waiting.drained(arms.carries_rps, self.mean_rps)

@@ -16,6 +16,8 @@ from breakeven.phrases import (
     duration_text,
     figure,
     fixed,
+    level_text,
+    ratio_text,
     saved_text,
     spoken,
     through,
@@ -42,7 +44,7 @@ def saving_text(one: ArmSaving, decision: Decision, confidence: float) -> str:
     """`eagle/3 saves 30 % of request time over the next 4 h (90 %: 21 to 39)`, or how much more it takes."""
     ahead = f"over the next {duration_text(decision.policy.horizon_s)}"
     bounds = _saving_bounds(one, confidence)
-    return f"{spoken(one.arm)} {saved_text(one.share)} {ahead} ({fixed(100 * confidence)} %: {bounds})"
+    return f"{spoken(one.arm)} {saved_text(one.share)} {ahead} ({level_text(confidence)}{bounds})"
 
 
 def _saving_bounds(one: ArmSaving, confidence: float) -> str:
@@ -61,12 +63,10 @@ def _saving_bounds(one: ArmSaving, confidence: float) -> str:
 
 def speedup_text(comparison: Comparison, confidence: float) -> str:
     """`1.82x (90 %: 1.74 to 1.90)`; an open end reads `or more`."""
-    if comparison.speedup_ci is None:
-        return (
-            "no figure" if comparison.speedup is None else f"{fixed(comparison.speedup, 2)}x (without bounds)"
-        )
-    ends = through(comparison.speedup or 0.0, *comparison.speedup_ci, places=2)
-    return f"{fixed(comparison.speedup or 0.0, 2)}x ({fixed(confidence * 100)} %: {ends})"
+    if comparison.speedup is None:
+        return "no figure"
+    text = ratio_text(comparison.known, level_text(confidence))
+    return text if comparison.speedup_ci is not None else f"{text} (without bounds)"
 
 
 def unmeasured_texts(phrases: Mapping[Arm, Sequence[str]]) -> list[str]:

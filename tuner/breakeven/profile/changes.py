@@ -7,7 +7,7 @@ hold one start of an engine to the next, so an interval around a ratio does, too
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,15 +69,9 @@ class Changes:
     only_before: tuple[Arm, ...]
     only_after: tuple[Arm, ...]
 
-    @property
-    def worse(self) -> tuple[FigureChange, ...]:
-        """Figures that surely became worse."""
-        return tuple(one for one in self.changes if one.word == "worse")
-
-    @property
-    def better(self) -> tuple[FigureChange, ...]:
-        """Figures that surely became better."""
-        return tuple(one for one in self.changes if one.word == "better")
+    def turned(self, word: Word) -> tuple[FigureChange, ...]:
+        """Figures that surely became better, or worse."""
+        return tuple(one for one in self.changes if one.word == word)
 
 
 def changes_between(
@@ -116,6 +110,12 @@ def changes_between(
         for name in _IDENTITY
         if before.provenance.get(name) != after.provenance.get(name)
     }
+    compared = both if NO_SPECULATION in both else []
+    words = {
+        arm: [str(one.compare(arm, rps=0.0, conditions=wanted).verdict) for one in (before, after)]
+        for arm in compared
+    }
+    verdicts = {arm: (was, became) for arm, (was, became) in words.items() if was != became}
     only = [tuple(arm for arm in arms if arm not in both) for arms in named]
     return Changes(
         level,
@@ -124,21 +124,10 @@ def changes_between(
         lengths.output_tokens,
         identity,
         tuple(found),
-        dict(_turned(before, after, both, wanted)),
+        verdicts,
         only[0],
         only[1],
     )
-
-
-def _turned(
-    before: Profile, after: Profile, arms: Collection[Arm], wanted: Conditions
-) -> Iterator[tuple[Arm, tuple[str, str]]]:
-    if NO_SPECULATION not in arms:
-        return
-    for arm in arms:
-        was, became = (str(one.compare(arm, rps=0.0, conditions=wanted).verdict) for one in (before, after))
-        if was != became:
-            yield arm, (was, became)
 
 
 def _figures(
@@ -158,7 +147,7 @@ def _figures(
     against = profile.compare(arm, rps=rps or 0.0, conditions=wanted, confidence=level)
     yield "break_even_rps", Estimate.of(against.break_even_rps, against.break_even_ci_rps)
     if rps is not None:
-        yield "speedup", Estimate.of(against.speedup, against.speedup_ci)
+        yield "speedup", against.known
 
 
 def ratio_of(before: Estimate, after: Estimate) -> Estimate | None:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.phrases import pays_text, ranges_text
 from breakeven.profile.curves import Curve, DoubtsAtRate, bounds_around, doubted, ends_around
@@ -96,6 +97,11 @@ class Comparison:
     side_by_side: bool = False
 
     @property
+    def known(self) -> Estimate:
+        """The speedup with its bounds."""
+        return Estimate.of(self.speedup, self.speedup_ci)
+
+    @property
     def break_even(self) -> str:
         """`pays until 8.9 rps (8.4 to 9.3)`, from where, or `pays from 0.4 to 3.8 and from 8.5 to 45.8 rps`; empty without a break-even."""
         if self.pays_rps:
@@ -142,15 +148,14 @@ def compare_curves(
         _at_every_load(judged, other, confidence, rps_range),
         speedup=speedup,
         speedup_ci=speedup_ci,
-        side_by_side=all(_measured_near(load.on(curve).others, curve) for curve in (judged, other)),
+        # Whether each was measured beside another one among about as many others.
+        side_by_side=all(
+            any(abs(math.log((1.0 + load.on(curve)[1]) / (1.0 + one))) < _NEAR for one in curve.beside)
+            for curve in (judged, other)
+        ),
         saturated=load.rps is not None and load.rps >= judged.saturation_rps,
         against_saturated=load.rps is not None and load.rps >= other.saturation_rps,
     )
-
-
-def _measured_near(others: float, curve: Curve) -> bool:
-    """Whether an arm was measured beside another one among about as many others."""
-    return any(abs(math.log((1.0 + others) / (1.0 + one))) < _NEAR for one in curve.beside)
 
 
 def speedups_at_rps(judged: Curve, other: Curve, rps: FloatArray, confidence: float) -> Speedups:
@@ -220,17 +225,18 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     own_moves = mine.slowed >= theirs.slowed
     lower, upper = np.empty(rps.shape), np.empty(rps.shape)
 
-    fast, slow = mine.at(own_moves), theirs.at(own_moves)
-    factors = _factors(judged, slow, slow.slowed / fast.slowed, t)
-    slowest, fastest = (
-        np.nan_to_num(judged.raised_at_rps(rps[own_moves], by), nan=np.inf) for by in (factors, 1.0 / factors)
-    )
-    lower[own_moves], upper[own_moves] = slow.latency_s / slowest, slow.latency_s / fastest
-
-    fast, slow = mine.at(~own_moves), theirs.at(~own_moves)
-    factors = _factors(other, fast, fast.slowed / slow.slowed, t)
-    fastest, slowest = (other.raised_at_rps(rps[~own_moves], by) for by in (1.0 / factors, factors))
-    lower[~own_moves], upper[~own_moves] = fastest / fast.latency_s, slowest / fast.latency_s
+    if (here := own_moves).any():
+        fast, slow = mine.at(here), theirs.at(here)
+        factors = _factors(judged, slow, slow.slowed / fast.slowed, t)
+        slowest, fastest = (
+            np.nan_to_num(judged.raised_at_rps(rps[here], by), nan=np.inf) for by in (factors, 1.0 / factors)
+        )
+        lower[here], upper[here] = slow.latency_s / slowest, slow.latency_s / fastest
+    if (here := ~own_moves).any():
+        fast, slow = mine.at(here), theirs.at(here)
+        factors = _factors(other, fast, fast.slowed / slow.slowed, t)
+        fastest, slowest = (other.raised_at_rps(rps[here], by) for by in (1.0 / factors, factors))
+        lower[here], upper[here] = fastest / fast.latency_s, slowest / fast.latency_s
     # If the other arm may be saturated, the speedup has no upper bound.
     return lower, np.nan_to_num(upper, nan=np.inf)
 
@@ -261,13 +267,13 @@ def _speedup(judged: Curve, other: Curve, load: LoadPoint, t: float) -> tuple[fl
     if load.rps is not None:
         speedup = float(_ratios(judged, other, np.asarray(load.rps)))
     else:
-        speedup = load.on(other).latency_s / load.on(judged).latency_s
+        speedup = load.on(other)[0] / load.on(judged)[0]
     if not 0.0 < speedup < np.inf:
         return (None if np.isnan(speedup) else speedup), None
     if load.rps is not None:
         lower, upper = (float(end[0]) for end in _band(judged, other, np.array([load.rps]), t))
     else:
-        lower, upper = map(float, _band_among(judged, other, load.on(judged).others, t))
+        lower, upper = map(float, _band_among(judged, other, load.on(judged)[1], t))
     return speedup, (None if np.isnan(lower) else lower, upper if np.isfinite(upper) else None)
 
 

@@ -62,13 +62,6 @@ def rows_between(at: FloatArray, rows: FloatArray, wanted: FloatArray) -> FloatA
     return np.asarray(rows[low] * (1.0 - share) + rows[low + 1] * share)
 
 
-class LatencyBounds(NamedTuple):
-    """Bounds (s) at many loads: NaN where there is no steady state, infinite above where that end is open."""
-
-    lower: FloatArray
-    upper: FloatArray
-
-
 class DoubtsAtRate(NamedTuple):
     """Latencies (s) at many rates, NaN where saturated, and the doubt about them: shared with other curves, and the arm's own.
 
@@ -203,7 +196,18 @@ class Curve:
 
     def latencies_at_rps(self, rps: FloatArray) -> FloatArray:
         """Latencies (s) under Poisson arrivals at many rates (1/s); shape of `rps`, NaN where saturated."""
-        return self.raised_at_rps(rps, np.ones(len(self.open_ends)))
+        rates, slopes, starts_s = self._pieces
+        piece = np.minimum(np.searchsorted(rates, rps), rates.size - 1)
+        left = 1.0 - rps * slopes[piece]
+        reached = starts_s[piece] / np.where(left > 0, left, np.nan)
+        return np.where((rps <= rates[-1]) & (rps < self.saturation_rps), reached, np.nan)
+
+    @cached_property
+    def _pieces(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of the pieces between `open_ends`: rates (1/s) up to which each is reached, and slope and latency (s) of its line alone."""
+        n, latency_s = self.open_ends.T
+        slopes = np.diff(latency_s) / np.diff(n)
+        return np.maximum.accumulate(n[1:] / latency_s[1:]), slopes, latency_s[:-1] - slopes * n[:-1]
 
     def bounds_of(self, latency_s: float, others: float, t: float, *, closed: bool = False) -> Bounds:
         """Bounds of a latency among `others`, of an open or a closed loop."""
@@ -258,16 +262,16 @@ class Curve:
         if rps >= self.saturation_rps:
             return None
         found = self.all_bounds_at_rps(np.asarray(rps), t)
-        upper = float(found.upper)
-        return float(found.lower), (upper if np.isfinite(upper) else None)
+        lower, upper = map(float, found)
+        return lower, (upper if np.isfinite(upper) else None)
 
-    def all_bounds_at_rps(self, rps: FloatArray, t: float) -> LatencyBounds:
-        """Bounds (s) at many rates (1/s)."""
+    def all_bounds_at_rps(self, rps: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
+        """Bounds (s) at many rates (1/s): NaN where there is no steady state, infinite above where that end is open."""
         center = self.latencies_at_rps(rps)
         factors = doubted(t * self._sd_among(self.open_ends[:, 0]))
         upper = np.nan_to_num(self.raised_at_rps(rps, factors), nan=np.inf)
         known = np.where(np.isnan(center), np.nan, 1.0)
-        return LatencyBounds(known * self.raised_at_rps(rps, 1.0 / factors), known * upper)
+        return known * self.raised_at_rps(rps, 1.0 / factors), known * upper
 
     def outside_measured(self, others: float) -> bool:
         """Whether load or conditions lie outside what was measured; just below the lowest load counts as inside."""

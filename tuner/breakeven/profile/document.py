@@ -184,7 +184,7 @@ class Profile:
         found = predict_on(arm, curve, load, confidence or self.confidence)
         if quantile is None:
             return found
-        met = load.others_met(load.on(curve).others, found.latency_ci_s)
+        met = load.others_met(load.on(curve)[1], found.latency_ci_s)
         # At the lengths at which the arm was measured, whatever is asked for.
         fit, measured_s = None, math.nan
         if self.measured(arm):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,6 @@ from breakeven.estimate import Estimate
 from breakeven.profile.curves import Basis, Curve
 from breakeven.profile.fits import ArmFit, Bounds, LineFit
 from breakeven.profile.student_t import t_quantile
-
-
-class MetLoad(NamedTuple):
-    """Latency (s) of a request, and the others in flight that it meets."""
-
-    latency_s: float
-    others: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +35,15 @@ class LoadPoint:
         if self.concurrency is not None and not 1 <= self.concurrency < float("inf"):
             raise InputError("concurrency", f"{self.concurrency:g}", "clients, at least 1")
 
-    def on(self, curve: Curve) -> MetLoad:
+    def on(self, curve: Curve) -> tuple[float, float]:
         """Latency of a request on a curve at this load, and the others in flight; NaN when saturated."""
         if self.rps is not None:
             latency_s = curve.at_rps(self.rps)
-            return MetLoad(latency_s, self.rps * latency_s)
+            return latency_s, self.rps * latency_s
         if self.others is not None:
-            return MetLoad(curve.loop_latency_s(self.others, closed=False), self.others)
+            return curve.loop_latency_s(self.others, closed=False), self.others
         others = float(self.concurrency or 1.0) - 1.0
-        return MetLoad(curve.loop_latency_s(others, closed=True), others)
+        return curve.loop_latency_s(others, closed=True), others
 
     def others_met(self, others: float, latency_ci_s: Bounds | None) -> Estimate:
         """Others in flight that a request meets: clients impose them; at a rate they are as uncertain as the latency."""
@@ -128,6 +121,9 @@ def _read_off(law: LineFit | None, met: Estimate, factor: float, confidence: flo
     return Estimate(value_s, *ends)
 
 
+_FIGURES = ("latency", "ttft", "tpot")
+
+
 def at_quantile(
     mean: Prediction, quantile: float, met: Estimate, fit: ArmFit | None, measured_s: float, confidence: float
 ) -> Prediction:
@@ -139,12 +135,7 @@ def at_quantile(
     if mean.latency_s is None or met.value is None:
         return mean
     others = met.value
-    means = {
-        "latency": Estimate.of(mean.latency_s, mean.latency_ci_s),
-        "ttft": Estimate.of(mean.ttft_s, mean.ttft_ci_s),
-        "tpot": Estimate.of(mean.tpot_s, mean.tpot_ci_s),
-    }
-    own = dict.fromkeys(means, Estimate())
+    own = dict.fromkeys(_FIGURES, Estimate())
     if fit is not None:
         laws = {
             "latency": (fit.quantiles, mean.latency_s / measured_s),
@@ -155,19 +146,13 @@ def at_quantile(
             name: _read_off(quantile_law(of, quantile, others), met, factor, confidence)
             for name, (of, factor) in laws.items()
         }
-    found = {name: figure if figure.value is not None else means[name] for name, figure in own.items()}
-    return replace(
-        mean,
-        latency_s=found["latency"].value,
-        latency_ci_s=found["latency"].bounds,
-        ttft_s=found["ttft"].value,
-        ttft_ci_s=found["ttft"].bounds,
-        tpot_s=found["tpot"].value,
-        tpot_ci_s=found["tpot"].bounds,
-        means=tuple(
-            f"{name}_s" for name in own if found[name] is means[name] and means[name].value is not None
-        ),
-    )
+    changes: dict[str, Any] = {}
+    for name, found in own.items():
+        if found.value is not None:
+            changes |= {f"{name}_s": found.value, f"{name}_ci_s": found.bounds}
+    means = (f"{name}_s" for name in _FIGURES)
+    kept = (name for name in means if name not in changes and getattr(mean, name) is not None)
+    return replace(mean, means=tuple(kept), **changes)
 
 
 def _moved(law: LineFit | None, mean_s: float | None, others: float) -> float:

@@ -259,7 +259,7 @@ def _arm_curve(
 ) -> ArmCurve:
     rps = np.linspace(0.0, _LAST_UTILISATION * own.saturation_rps, _STEPS)
     t = t_quantile(confidence, own.dof)
-    bounds = own.all_bounds_at_rps(rps, t)
+    lower_s, upper_s = own.all_bounds_at_rps(rps, t)
     nothing = np.full(_STEPS, np.nan)
     speedups = Speedups(nothing, nothing, nothing)
     break_even_rps: float | None = None
@@ -278,8 +278,8 @@ def _arm_curve(
         arm=fit.arm,
         rps=rps,
         latency_s=own.latencies_at_rps(rps),
-        latency_lower_s=bounds.lower,
-        latency_upper_s=np.where(np.isfinite(bounds.upper), bounds.upper, np.nan),
+        latency_lower_s=lower_s,
+        latency_upper_s=np.where(np.isfinite(upper_s), upper_s, np.nan),
         speedup=speedups.speedup,
         speedup_lower=speedups.lower,
         speedup_upper=speedups.upper,

@@ -7,7 +7,7 @@ the profile's intervals; hollow markers are measured points; a vertical tick is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -39,22 +39,6 @@ _NAME_HEIGHT = 0.045
 _MARGIN = 0.012
 
 
-class NamedLine(NamedTuple):
-    """The line of one arm: loads and values."""
-
-    arm: Arm
-    rps: FloatArray
-    values: FloatArray
-
-
-class LineEnd(NamedTuple):
-    """Place of the name of an arm's line, in units of the axes."""
-
-    x: float
-    y: float
-    arm: Arm
-
-
 def speedup_against_load(
     axes: Axes,
     curves: Sequence[ArmCurve],
@@ -69,13 +53,19 @@ def speedup_against_load(
     _shade_load(axes, load_range_rps, theme)
     axes.axhline(1.0, color=theme.ink, linewidth=1.0)
     speculative = [curve for curve in curves if curve.arm.k > 0]
-    band = _band_strength(speculative)
     for number, curve in enumerate(speculative):
-        _band(axes, curve, strokes, (curve.speedup_lower, curve.speedup_upper), band)
-        _line(axes, curve, strokes, curve.speedup)
-        _points(axes, curve, strokes, theme, curve.measured_speedup)
+        ends = curve.speedup_lower, curve.speedup_upper
+        _draw(
+            axes,
+            curve,
+            strokes[curve.arm],
+            theme,
+            (curve.speedup, curve.measured_speedup, *ends),
+            speculative,
+        )
         beside = (5, -14, 17, -26, 29, -38)[number % 6]
-        _break_even(axes, curve, strokes, theme, beside_pt=beside if len(speculative) <= MOST_NAMES else None)
+        few = len(speculative) <= MOST_NAMES
+        _break_even(axes, curve, strokes[curve.arm].colour, theme, beside_pt=beside if few else None)
     lines = highest(array for c in speculative for array in (c.speedup, c.measured_speedup))
     bands = highest(c.speedup_upper for c in speculative)
     # A band that opens towards saturation does not press the lines flat.
@@ -84,7 +74,7 @@ def speedup_against_load(
     _load_axis(axes)
     axes.set_ylabel("speedup over no speculation")
     axes.set_title("Does it pay? Above the line, yes")
-    name_lines(axes, [NamedLine(c.arm, c.rps, c.speedup) for c in speculative], strokes, "lower left")
+    name_lines(axes, [(c.arm, c.rps, c.speedup) for c in speculative], strokes, "lower left")
 
 
 def latency_against_load(
@@ -101,14 +91,12 @@ def latency_against_load(
     slowest = max((float(np.nanmax(c.latency_s)) for c in curves), default=1.0)
     # Hyperbolas leave through the top; a flat line is not drawn at the bottom of an empty picture.
     top = 1.1 * max(measured_top, min(5 * lowest, 1.5 * slowest))
-    band = _band_strength(curves)
     for curve in curves:
         # An open upper bound (the arm may be saturated there) reaches beyond the picture.
-        open_above = np.isfinite(curve.latency_lower_s) & ~np.isfinite(curve.latency_upper_s)
-        upper = np.where(open_above, np.maximum(2 * top, curve.latency_lower_s), curve.latency_upper_s)
-        _band(axes, curve, strokes, (curve.latency_lower_s, upper), band)
-        _line(axes, curve, strokes, curve.latency_s)
-        _points(axes, curve, strokes, theme, curve.measured_latency_s)
+        lower, upper = curve.latency_lower_s, curve.latency_upper_s
+        upper = np.where(np.isfinite(lower) & ~np.isfinite(upper), np.maximum(2 * top, lower), upper)
+        drawn = curve.latency_s, curve.measured_latency_s, lower, upper
+        _draw(axes, curve, strokes[curve.arm], theme, drawn, curves)
         axes.axvline(
             curve.saturation_rps, color=strokes[curve.arm].colour, linestyle=":", linewidth=1.0, alpha=0.8
         )
@@ -116,7 +104,7 @@ def latency_against_load(
     _load_axis(axes)
     axes.set_ylabel("mean request latency, s")
     axes.set_title("Latency against load")
-    name_lines(axes, [NamedLine(c.arm, c.rps, c.latency_s) for c in curves], strokes, "upper left")
+    name_lines(axes, [(c.arm, c.rps, c.latency_s) for c in curves], strokes, "upper left")
 
 
 def kinds_against_load(
@@ -133,7 +121,7 @@ def kinds_against_load(
         stroke = strokes[kind.arm]
         speed = np.where(np.isfinite(kind.longer), 100.0 / (1.0 + kind.longer), np.nan)
         axes.plot(kind.rps, speed, color=stroke.colour, linestyle=stroke.dash, label=kind.arm.name)
-        lines.append(NamedLine(kind.arm, kind.rps, speed))
+        lines.append((kind.arm, kind.rps, speed))
     axes.set_ylim(0.0, 104.0)
     axes.set_xlim(right=float(kinds[0].rps[-1]))
     _load_axis(axes)
@@ -262,34 +250,22 @@ def _load_axis(axes: Axes) -> None:
     axes.set_xlabel(_LOAD)
 
 
-def _band_strength(curves: Sequence[ArmCurve]) -> float:
-    """Opacity of a band: many bands on top of each other would hide the lines."""
-    return 0.18 if len(curves) <= MOST_NAMES else 0.08
-
-
-def _band(
+def _draw(
     axes: Axes,
     curve: ArmCurve,
-    strokes: Mapping[Arm, Stroke],
-    ends: tuple[FloatArray, FloatArray],
-    opacity: float,
+    stroke: Stroke,
+    theme: Theme,
+    drawn: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
+    beside: Sequence[ArmCurve],
 ) -> None:
-    colour = strokes[curve.arm].colour
-    axes.fill_between(curve.rps, *ends, color=colour, alpha=opacity, linewidth=0)
-
-
-def _line(axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], values: FloatArray) -> None:
-    stroke = strokes[curve.arm]
-    axes.plot(curve.rps, values, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name)
-
-
-def _points(
-    axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], theme: Theme, values: FloatArray
-) -> None:
-    stroke = strokes[curve.arm]
+    """An arm's line, its measured points, and its band from a lower to an upper end: many bands would hide the lines."""
+    line, points, lower, upper = drawn
+    opacity = 0.18 if len(beside) <= MOST_NAMES else 0.08
+    axes.fill_between(curve.rps, lower, upper, color=stroke.colour, alpha=opacity, linewidth=0)
+    axes.plot(curve.rps, line, color=stroke.colour, linestyle=stroke.dash, label=curve.arm.name)
     axes.plot(
         curve.measured_rps,
-        values,
+        points,
         linestyle="none",
         marker=stroke.marker,
         markerfacecolor=theme.paper,
@@ -298,16 +274,13 @@ def _points(
     )
 
 
-def _break_even(
-    axes: Axes, curve: ArmCurve, strokes: Mapping[Arm, Stroke], theme: Theme, *, beside_pt: int | None
-) -> None:
+def _break_even(axes: Axes, curve: ArmCurve, colour: str, theme: Theme, *, beside_pt: int | None) -> None:
     """Mark the load at which an arm's speedup is 1, with its interval and, so many points above the line, its figure.
 
     With None it is the mark alone. Figures of neighbours stand on both sides of the line, and the next ones beyond them, because they are often near. An open end of the interval goes to the line's end (or 0). Intervals of many arms would lie on top of each other.
     """
     if curve.break_even_rps is None:
         return
-    colour = strokes[curve.arm].colour
     axes.plot([curve.break_even_rps], [1.0], marker="|", markersize=16, markeredgewidth=2.2, color=colour)
     if beside_pt is None:
         return
@@ -342,11 +315,11 @@ def _shade_load(axes: Axes, load_range_rps: Span | None, theme: Theme) -> None:
 
 def name_lines(
     axes: Axes,
-    lines: Sequence[NamedLine],
+    lines: Sequence[tuple[Arm, FloatArray, FloatArray]],
     strokes: Mapping[Arm, Stroke],
     empty_corner: Literal["upper left", "lower left"],
 ) -> None:
-    """Name every line in its colour; to be called when the limits of the axes are set.
+    """Name every line, an arm with its loads and values, in its colour; to be called when the limits of the axes are set.
 
     A line that leaves through the top has its name above the frame, the others have it at their right end. Names that
     would touch are moved along the frame by as little as parts them. A legend stands in the empty corner where there are more
@@ -356,66 +329,58 @@ def name_lines(
         axes.legend(loc=empty_corner, fontsize=8, handlelength=3.5)
         return
     bottom, top = axes.get_ylim()
-    above: list[LineEnd] = []
-    beside: list[LineEnd] = []
+    above: list[tuple[float, float, Arm]] = []
+    beside: list[tuple[float, float, Arm]] = []
     for arm, rps, values in lines:
         inside = np.flatnonzero(np.isfinite(values) & (values <= top) & (values >= bottom))
         if len(inside):
             last = int(inside[-1])
             leaves = last + 1 < len(values) and values[last + 1] > top
-            (above if leaves else beside).append(LineEnd(float(rps[last]), float(values[last]), arm))
-    letter, line = _type_size(axes)
+            (above if leaves else beside).append((float(rps[last]), float(values[last]), arm))
+    # Width of a letter and height of a line in units of the axes, near enough: the layout is settled on drawing.
+    frame = axes.get_window_extent().transformed(axes.figure.dpi_scale_trans.inverted())
+    letter = _LETTER_IN * float(np.ptp(axes.get_xlim())) / frame.width
+    height = _LINE_IN * (top - bottom) / frame.height
     if above:
         axes.set_title(axes.get_title(loc="left"), loc="left", pad=NAMES_PT)
-    for end in _side_by_side(above, letter):
-        _name(axes, end._replace(y=top), strokes, above=True)
-    for end in _one_below_another(beside, letter, line, (bottom, top)):
-        _name(axes, end, strokes, above=False)
-
-
-def _type_size(axes: Axes) -> tuple[float, float]:
-    """Width of a letter and height of a line in units of the axes, near enough: the layout is settled on drawing."""
-    frame = axes.get_window_extent().transformed(axes.figure.dpi_scale_trans.inverted())
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    return _LETTER_IN * (right - left) / frame.width, _LINE_IN * (top - bottom) / frame.height
-
-
-def _side_by_side(ends: Sequence[LineEnd], letter: float) -> list[LineEnd]:
-    """Centres of names above the frame, from the left; each begins where the one before it ends, or later."""
-    placed: list[LineEnd] = []
     reach = -np.inf
-    for x, y, arm in sorted(ends):
+    for x, _, arm in sorted(above):
+        # From the left: each begins where the one before it ends, or later.
         half = 0.5 * letter * (len(arm.name) + 1)
-        placed.append(LineEnd(max(x, reach + half), y, arm))
-        reach = placed[-1].x + half
-    return placed
+        center = max(x, reach + half)
+        reach = center + half
+        _name(axes, arm, (center, top), strokes, above=True)
+    for x, y, arm in _one_below_another(beside, letter, height, (bottom, top)):
+        _name(axes, arm, (x, y), strokes, above=False)
 
 
-def _one_below_another(ends: Sequence[LineEnd], letter: float, line: float, limits: Span) -> list[LineEnd]:
+def _one_below_another(
+    ends: Sequence[tuple[float, float, Arm]], letter: float, line: float, limits: Span
+) -> list[tuple[float, float, Arm]]:
     """Places of names at the right ends, moved up or down, by as little as parts them and never out of the picture."""
-    placed: list[LineEnd] = []
-    for x, y, arm in sorted(ends, key=lambda end: end.y):
+    placed: list[tuple[float, float, Arm]] = []
+    for x, y, arm in sorted(ends, key=lambda end: end[1]):
         width = letter * (len(arm.name) + 1)
-        free = [
+        free = (
             moved
             for moved in (y + step * line for shift in range(len(ends) + 1) for step in (shift, -shift))
             if limits[0] < moved < limits[1]
             and all(abs(x - u) > width or abs(moved - v) > 0.99 * line for u, v, _ in placed)
-        ]
-        placed.append(LineEnd(x, free[0] if free else y, arm))
+        )
+        placed.append((x, next(free, y), arm))
     return placed
 
 
-def _name(axes: Axes, end: LineEnd, strokes: Mapping[Arm, Stroke], *, above: bool) -> None:
+def _name(axes: Axes, arm: Arm, at: Span, strokes: Mapping[Arm, Stroke], *, above: bool) -> None:
     axes.annotate(
-        end.arm.name,
-        (end.x, end.y),
+        arm.name,
+        at,
         xytext=(0, 3) if above else (4, 0),
         textcoords="offset points",
         ha="center" if above else "left",
         va="bottom" if above else "center",
         fontsize=9,
         weight="bold",
-        color=strokes[end.arm].colour,
+        color=strokes[arm].colour,
         annotation_clip=False,
     )

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from breakeven import __version__
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.estimate import Estimate
 from breakeven.laws.arrays import Span
-from breakeven.phrases import figure, through
+from breakeven.phrases import bounded, figure, percent, ratio_text
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.planning.prompt_lengths import PromptPart, by_prompt, prompts_text
-from breakeven.profile import Bounds, Comparison, Conditions, LoadPoint, Profile
+from breakeven.profile import Comparison, Conditions, LoadPoint, Profile
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured, compared_text
 from breakeven.reporting import lines as computed
 from breakeven.reporting import plots
@@ -186,19 +185,18 @@ def verdict(
 
 def _judged(arm: Arm, best: Comparison, about: Recommended | None, where: str, until: str) -> str:
     """The sentence about the arm that was chosen."""
-    speedup, ends = best.speedup or 0.0, best.speedup_ci
-    bounds = f"({through(speedup, *ends, places=2)})" if ends is not None else ""
+    known = best.known
+    ratio, slows = ratio_text(known), "Speculation slows requests: the"
     if about is not None and not about.arm.k:
-        return f"No speculation is recommended {where}; {arm}, the fastest other arm, reaches {speedup:.2f}x {bounds}{until}."
-    known = Estimate.of(speedup, ends)
+        return f"No speculation is recommended {where}; {arm}, the fastest other arm, reaches {ratio}{until}."
     if known.above(1.0):
-        return f"{arm} is {speedup:.2f}x as fast as no speculation {bounds} {where}{until}."
+        return f"{arm} is {ratio} as fast as no speculation {where}{until}."
     whose = "best" if about is None else "recommended"
-    if best.saturated and speedup == 0.0:
-        return f"Speculation slows requests: the {whose} arm, {arm}, is saturated {where}{until}."
+    if best.saturated and best.speedup == 0.0:
+        return f"{slows} {whose} arm, {arm}, is saturated {where}{until}."
     if known.below(1.0):
-        return f"Speculation slows requests: the {whose} arm, {arm}, reaches {speedup:.2f}x {bounds} {where}{until}."
-    return f"Too close to decide: {arm} is {speedup:.2f}x {bounds} {where}{until}."
+        return f"{slows} {whose} arm, {arm}, reaches {ratio} {where}{until}."
+    return f"Too close to decide: {arm} is {ratio} {where}{until}."
 
 
 def _tables(profile: Profile) -> list[Table]:
@@ -211,19 +209,19 @@ def _tables(profile: Profile) -> list[Table]:
             "saturation, rps",
             "tokens per step",
             "points",
-            "worst, %",
-            "LOO, %",
+            "worst",
+            "LOO",
         ),
         [
             (
                 fit.arm.name,
-                _with_bounds(fit.c1_s, fit.c1_ci_s, 1),
-                _with_bounds(fit.c2_s, fit.c2_ci_s, 1e3),
-                _with_bounds(fit.saturation_rps, fit.saturation_ci_rps, 1),
+                bounded(fit.c1_s, fit.c1_ci_s),
+                bounded(fit.c2_s, fit.c2_ci_s, lambda one: figure(1e3 * one)),
+                bounded(fit.saturation_rps, fit.saturation_ci_rps),
                 "-" if fit.tokens_per_step is None else f"{fit.tokens_per_step:.2f}",
                 str(fit.points),
-                _percent(fit.max_relative_error),
-                _percent(fit.loo_error),
+                percent(fit.max_relative_error),
+                percent(fit.loo_error),
             )
             for fit in profile.arms
         ],
@@ -239,14 +237,3 @@ def _tables(profile: Profile) -> list[Table]:
     ]
     left_out = [Table("Points left out", ("arm", "row", "reason", "file"), excluded)] if excluded else []
     return [arms, *left_out]
-
-
-def _with_bounds(value: float | None, bounds: Bounds | None, scale: float) -> str:
-    if value is None or bounds is None:
-        return "-" if value is None else figure(scale * value)
-    lower, upper = ("-" if bound is None else figure(scale * bound) for bound in bounds)
-    return f"{figure(scale * value)} [{lower}, {upper}]"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"

@@ -14,7 +14,6 @@ import numpy as np
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
-from breakeven.estimate import Estimate
 from breakeven.laws.moved_acceptance import SeenAt, carried
 from breakeven.laws.step_law import Tier, step_s
 from breakeven.profile import ArmFit, Comparison, Conditions, Profile
@@ -210,7 +209,7 @@ def _against_profile(
     if compared.against_saturated:
         lost = f"without speculation the pods would be saturated {load}"
         return Diagnosis(True, lost, findings=findings)
-    known = Estimate.of(compared.speedup, compared.speedup_ci)
+    known = compared.known
     lower, upper = known.lower, known.upper
     bounds = f"{lower or 0.0:.2f} to {upper:.2f}" if upper is not None else "no upper bound"
     pays = False if known.below(1.0) else True if known.above(1.0) else None

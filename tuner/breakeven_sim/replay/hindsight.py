@@ -70,7 +70,6 @@ def free_windows(
                 p95_s / SUBSTEPS,
                 arms[chosen],
                 saturated,
-                rolling=False,
             )
         )
     return windows, changes

@@ -113,7 +113,6 @@ class ReplayedWindow:
         p95_s: 95th percentile of them.
         arm: what ran, or was being rolled out.
         saturated: whether more came than could leave.
-        rolling: whether a roll was under way.
     """
 
     index: int
@@ -123,7 +122,6 @@ class ReplayedWindow:
     p95_s: float
     arm: Arm
     saturated: bool
-    rolling: bool
 
 
 @dataclass(slots=True)
@@ -178,9 +176,7 @@ class SteppedFleet:
             total += n
         mean = total / SUBSTEPS
         self._inflight = n * serving / self.replicas
-        return ReplayedWindow(
-            index, rps, mean, law.mean_s(mean), law.p95_s(mean), self.arm, saturated, self.rolling(start_s)
-        )
+        return ReplayedWindow(index, rps, mean, law.mean_s(mean), law.p95_s(mean), self.arm, saturated)
 
     def _mixture(self, start_s: float, length_s: float) -> tuple[PiecewiseLaw, float]:
         """The law of the replicas that serve in a window, on average over them, and how many serve."""
