@@ -193,6 +193,10 @@ def test_where_all_are_saturated_the_one_that_carries_most_is_named(profile) -> 
     assert (ranked.best.arm, ranked.best.reason) == (NO_SPECULATION, Reason.SATURATED)
 
 
+def test_tokens_per_second_are_the_rate_times_the_length(profile) -> None:
+    assert at(profile, rps=4.0).arms[0].tokens_per_second == pytest.approx(4.0 * 201)
+
+
 def test_a_measured_ceiling_ends_a_stretch() -> None:
     rows = closed("none", 0, 1.2, 0.07, clients=[1, 2, 4, 8])
     rows += closed("eagle3", 7, 0.78, 0.06, clients=[1, 2, 4, 8])

@@ -1,6 +1,7 @@
 """Every arm at one load: under which conditions, and against whom."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from breakeven.planning.evaluation import LoadQuestion, evaluate, evaluate_live
 from breakeven.planning.objective import Slo
 from breakeven.planning.observed_load import Load
 from breakeven.profile import LoadPoint
+from breakeven.profile.fits import Lengths
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, chat
 from sweeps import closed
 
@@ -90,3 +92,12 @@ def test_objectives_are_held_against_their_quantile_and_capacity_is_where_they_a
     assert (at_capacity.meets_slo, at_capacity.missed) == (False, ("TPOT p95 14 ms > 14 ms",))
     saturated = seen(profile, rps=24.0, slo=slo).of(EAGLE)
     assert (saturated.meets_slo, saturated.latency_s) == (False, math.inf)
+
+
+def test_tokens_per_second_are_those_of_the_answers_at_which_arms_are_compared():
+    profile = chat()
+    profile = replace(
+        profile, arms=tuple(replace(fit, lengths=Lengths(200.0, 30.0 + fit.arm.k)) for fit in profile.arms)
+    )
+    found = seen(profile, rps=3.0)
+    assert [one.tokens_per_second for one in found.arms] == [3.0 * 30.0, 3.0 * 30.0]

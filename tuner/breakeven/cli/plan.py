@@ -55,7 +55,7 @@ FIELDS = {
     "": "confidence best compared_at dispersion quantile arms reason explanation warnings envelope? by_prompt?",
     "best.": ARM,
     "arms[].": f"{ARM} measured latency_s latency_ci_s ttft_s tpot_s {_COMPARED} saturation_rps saturated extrapolated basis "
-    "utilisation at_quantile meets_slo capacity_rps capacity_ci_rps",
+    "utilisation at_quantile meets_slo capacity_rps capacity_ci_rps tokens_per_second",
     "arms[].at_quantile.": "latency_s latency_ci_s ttft_s ttft_ci_s tpot_s tpot_ci_s means",
     "envelope[].": "from_rps to_rps method k candidate?",
     "by_prompt[].": "share mean_tokens speedup extrapolated",

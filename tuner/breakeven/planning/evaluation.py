@@ -146,6 +146,15 @@ class ArmEvaluation:
         )
         return None if ends == (None, None) else ends
 
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Output tokens of the replica (1/s), with answers of the length at which arms are compared; None if not known, or saturated."""
+        tokens = self.conditions.output_tokens or self.answers.profile.lengths.output_tokens
+        if tokens is None or self.prediction.latency_s is None:
+            return None
+        load = self.answers.question.load
+        return tokens * (load.rps if load.rps is not None else (load.concurrency or 1.0) / self.latency_s)
+
     @cached_property
     def strain(self) -> ObjectiveStrain | None:
         """Ratio of figures to their limits, over all loads; None without objectives."""
