@@ -70,6 +70,7 @@ class FittedProfile(Profile):
         concurrency: float | None = None,
         conditions: Conditions | None = None,
         slo: Slo | None = None,
+        min_gain: float = 0.0,
     ) -> Plan:
         """The best arm at one load of a replica, as `breakeven plan`: print it, or ask `best`, `arms` and `warnings`.
 
@@ -78,6 +79,7 @@ class FittedProfile(Profile):
             concurrency: clients of a closed loop.
             conditions: lengths and arrivals now, and acceptance of every speculative arm; None as measured.
             slo: objectives that the arm has to keep.
+            min_gain: share that the lower bound of a gain has to exceed.
         """
         wanted = conditions or Conditions()
         question = LoadQuestion(
@@ -86,7 +88,7 @@ class FittedProfile(Profile):
             slo or Slo(),
             derived=True,
         )
-        return plan_of(self, question)
+        return plan_of(self, question, min_gain=min_gain)
 
     def compare(self, arm: Arm | str, against: Arm | str = NO_SPECULATION, **load: Any) -> Comparison:
         """Compare an arm with another one at a load, as `breakeven.profile.Profile.compare`."""

@@ -42,6 +42,8 @@ def test_two_drafters_of_one_method_must_be_told_apart():
         InputError, match=r"several drafters \(eagle, large\); expected the name of one of them"
     ):
         arm_in(profile(NAMED, OTHER), "eagle3", 3)
+    assert arm_in(profile(NAMED, OTHER), "eagle3", 3, "large") == OTHER
+    assert arm_in(profile(NAMED), "eagle3", 3, "unknown") == Arm("eagle3", 3, "unknown")
 
 
 def test_a_draft_length_that_fits_no_method_is_wrong_usage():

@@ -48,10 +48,10 @@ class Ranked(NamedTuple):
 NO_SLO = Slo()
 
 
-def at(profile, *, rps=None, concurrency=None, slo=NO_SLO, unmeasured=()) -> Ranked:
+def at(profile, *, rps=None, concurrency=None, slo=NO_SLO, min_gain=0.0, unmeasured=()) -> Ranked:
     arms = [*(fit.arm for fit in profile.arms), *unmeasured]
     found = evaluate(profile, arms, LoadQuestion(LoadPoint(rps, concurrency), slo=slo, derived=True))
-    return Ranked(found.arms, best_arm(found, slo))
+    return Ranked(found.arms, best_arm(found, slo, min_gain))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,15 @@ def test_the_command_names_the_fastest_arm_that_is_no_extrapolation(tmp_path) ->
     assert {arm["k"]: arm["extrapolated"] for arm in told["arms"]} == {0: True, 1: True, 7: True}
     trusted = json.loads(CliRunner().invoke(root, ["plan", str(points), "--rps", "9", "--json"]).output)
     assert (trusted["best"], trusted["warnings"]) == ({"method": "eagle3", "k": 1}, [])
+
+
+def test_a_required_gain_is_held_against_the_lower_bound() -> None:
+    noisy = fit_points(sweep(noise=0.02))
+    lower = next(one for one in at(noisy, rps=8.0).arms if one.arm == STEADY).against_none.speedup_ci[0]
+    assert at(noisy, rps=8.0, min_gain=lower - 1 - 1e-3).best.arm == STEADY
+    refused = at(noisy, rps=8.0, min_gain=lower - 1 + 1e-3).best
+    assert (refused.arm, refused.reason) == (NO_SPECULATION, Reason.GAIN_BELOW_THRESHOLD)
+    assert at(noisy, rps=8.0, min_gain=5.0).best.reason == Reason.GAIN_BELOW_THRESHOLD
 
 
 @pytest.mark.parametrize(("rps", "reason"), [(8.9, Reason.WIDE_BOUNDS), (11.0, Reason.BEYOND_BREAK_EVEN)])
@@ -186,6 +195,7 @@ def test_a_saturated_arm_is_never_named_while_another_one_carries_the_load(clien
         ranked = at(profile, rps=rps)
         assert [one.arm for one in ranked.arms if not one.prediction.saturated] == [STEADY]
         assert ranked.best.arm == STEADY
+        assert at(profile, rps=rps, min_gain=0.1).best.arm == STEADY
 
 
 def test_where_all_are_saturated_the_one_that_carries_most_is_named(profile) -> None:

@@ -112,6 +112,13 @@ def _objectives(quantile: float | None, **limits_s: float | None) -> Slo:
     ),
 )
 @click.option(
+    "--min-gain-percent",
+    type=Number(0, 1000),
+    default=0.0,
+    show_default=True,
+    help="Choose an arm only if the lower bound of its gain exceeds this; 0 goes by the expected latency.",
+)
+@click.option(
     "--draft-lengths",
     callback=read_draft_lengths,
     metavar="1-10",
@@ -140,6 +147,7 @@ def command(
     dispersion: float | None,
     arrivals: Path | None,
     slo: Slo,
+    min_gain_percent: float,
     draft_lengths: tuple[int, ...] | None,
     rps_range: Span | None,
     method: str | None,
@@ -166,7 +174,7 @@ def command(
     now = replace(lengths, dispersion=bursts)
     of_arms = conditions_of(profile, steps, alpha, per_position, now)
     question = LoadQuestion(load, of_arms, slo, derived=True, rps_range=rps_range, confidence=confidence)
-    plan = plan_of(profile, question, draft_lengths or (), prompt_parts(prompts))
+    plan = plan_of(profile, question, draft_lengths or (), min_gain_percent / 100.0, prompt_parts(prompts))
     if as_json:
         plan = replace(plan, warnings=(*plan.warnings, *compared(profile, now)))
         open_loop = bursts if load.concurrency is None else None

@@ -48,6 +48,7 @@ FIELDS = {
     metavar="K|schedule|adaptive",
     help="Draft length; 0 (the default) only for method none. schedule, adaptive: the measured schedule, or adaptive verification.",
 )
+@click.option("--candidate", help="The drafter's name, where one method was measured with several drafters.")
 @load_options
 @click.option(
     "--tokens-per-step",
@@ -73,6 +74,7 @@ def command(
     profile_path: Path,
     method: str,
     k: int | MeasuredDrafts | None,
+    candidate: str | None,
     load: LoadPoint,
     tokens_per_step: float | None,
     alpha: float | None,
@@ -104,9 +106,9 @@ def command(
         raise click.UsageError("--would-pay goes with --rps")
     if tokens_per_step is not None and alpha is not None:
         raise click.UsageError("--tokens-per-step and --alpha say the same thing; give one")
-    of_result = None if isinstance(k, str) else arm_of(method, k)
+    of_result = None if isinstance(k, str) else arm_of(method, k, candidate)
     profile = read_profile(profile_path, confidence, of_result)
-    arm = arm_in(profile, method, k)
+    arm = arm_in(profile, method, k, candidate)
     conditions = replace(lengths, tokens_per_step=_tokens_per_step(arm, tokens_per_step, alpha))
     found = profile.predict(
         arm,

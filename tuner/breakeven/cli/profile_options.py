@@ -157,7 +157,9 @@ def arm_of(method: str, k: Drafts | None, candidate: str | None = None) -> Arm:
         raise click.UsageError(f"{error} (--method, --k)") from error
 
 
-def arm_in(profile: Profile, method: str, k: int | MeasuredDrafts | None) -> Arm:
+def arm_in(
+    profile: Profile, method: str, k: int | MeasuredDrafts | None, candidate: str | None = None
+) -> Arm:
     """Find the arm that a user means, also where the profile has a drafter's name beside the method.
 
     An operator's profile calls its arms by the candidate's name (`eagle/3`); `--method eagle3` and `--method eagle` both
@@ -169,7 +171,7 @@ def arm_in(profile: Profile, method: str, k: int | MeasuredDrafts | None) -> Arm
             adaptive verification is asked for and was not measured.
     """
     if isinstance(k, str):
-        wanted = f"{arm_in(profile, method, 1).family}/{k}"
+        wanted = f"{arm_in(profile, method, 1, candidate).family}/{k}"
         found = next((fit.arm for fit in profile.arms if fit.arm.name == wanted), None)
         if found is None:
             known = ", ".join(fit.arm.name for fit in profile.arms) or "none at all"
@@ -177,20 +179,20 @@ def arm_in(profile: Profile, method: str, k: int | MeasuredDrafts | None) -> Arm
             what = "no schedule" if k == "schedule" else "no adaptive verification"
             raise InputError(f"--k {k}", f"{what} of {family} was measured", f"one of {known}")
         return found
-    arm = arm_of(method, k)
+    arm = arm_of(method, k, candidate)
     if arm.k == 0 or profile.measured(arm):
         return arm
     measured = {fit.arm.family: fit.arm for fit in profile.arms if fit.k}
-    drafters = (
-        [method] if method in measured else sorted(f for f, of in measured.items() if of.method == method)
-    )
-    if len(drafters) > 1:
+    drafters = sorted(family for family, of in measured.items() if of.method == method)
+    if (name := candidate or method) in measured:
+        drafters = [name]
+    elif len(drafters) > 1 and candidate is None:
         raise InputError(
             f"--method {method}",
             f"measured with several drafters ({', '.join(drafters)})",
             "the name of one of them as --method",
         )
-    if not drafters:
+    elif candidate is not None or not drafters:
         return arm
     return replace(measured[drafters[0]], k=arm.k, scheduled=False, adaptive=False)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from breakeven.cli.output import echo_result, json_option, write_atomically
-from breakeven.cli.parameters import Number, OutputFile
+from breakeven.cli.parameters import InputFile, Number, OutputFile
 from breakeven.cli.profile_options import (
     conditions_of,
     length_options,
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     metavar="LO HI",
     help="Loads per replica to shade, rps.",
 )
+@click.option("--trace", type=InputFile(), help="Shade this trace's loads.")
+@click.option(
+    "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Over which --trace spreads."
+)
 @click.option(
     "--arm",
     help="The arm that an operator recommends, such as eagle/3: the verdict names it in place of the best one.",
@@ -58,6 +62,8 @@ def command(
     output: Path,
     title: str | None,
     load_range: Span | None,
+    trace: Path | None,
+    replicas: int,
     note: str,
     arm: str | None,
     rps: float | None,
@@ -85,9 +91,11 @@ def command(
 
     if output.suffix not in {".html", ".png"}:
         raise InputError("--output", f"{output.name!r}", "a name ending in .html or .png")
+    if load_range and trace:
+        raise InputError("--trace", "given together with --load-range", "one of them")
     if load_range and load_range[0] >= load_range[1]:
         raise InputError("--load-range", f"{load_range[0]:g} {load_range[1]:g}", "the lower load first")
-    shaded = load_range or None
+    shaded = _trace_range(trace, replicas) if trace else load_range or None
     profile = read_profile(profile_path, 0.9)
     about = _about(profile, arm, rps)
     conditions = conditions_of(profile, steps, None, None, lengths)
@@ -122,3 +130,16 @@ def _about(profile: Profile, arm: str | None, rps: float | None) -> Recommended 
     if arm not in names:
         raise InputError("--arm", repr(arm[:64]), f"one of {', '.join(names)}")
     return Recommended(names[arm], rps)
+
+
+def _trace_range(path: Path, replicas: int) -> Span:
+    """5th and 95th percentile of the trace's load per replica, over minutes where it lists requests."""
+    import numpy as np
+
+    from breakeven_sim.replay.trace_files import read_trace
+    from breakeven_sim.replay.traces import RequestTrace
+
+    trace = read_trace(path)
+    windows = trace.rates(60.0) if isinstance(trace, RequestTrace) else trace
+    low, high = np.percentile(windows.rate_rps, [5, 95]) / replicas
+    return float(low), float(high)

@@ -7,8 +7,8 @@
 - A person names an acceptance to predict for, and is refused if the profile cannot be converted to it. A live
   acceptance is a fact: if the profile has no calibrated one, the law stays as it was calibrated.
 
-The best arm is named without a memory, as `plan` does, by expected latency: it may be an arm on an extrapolation, or for a
-gain that is not significant. `kept` is the arm that needs neither.
+The best arm is named without a memory, as `plan` does. Without a required gain that is by expected latency: it may be an arm
+on an extrapolation, or for a gain that is not significant. `kept` is the arm that needs neither.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
+from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.planning.capacity import Capacity, capacity_along
 from breakeven.planning.decision_memory import LiveAcceptance
@@ -311,10 +312,11 @@ class BestArm:
         return self.chosen.arm
 
 
-def best_arm(evaluations: Evaluations, slo: Slo) -> BestArm:
+def best_arm(evaluations: Evaluations, slo: Slo, min_gain: float = 0.0) -> BestArm:
     """Choose the arm with the lowest expected latency.
 
-    No speculation has the most measurements, and needs no entering: it is kept on an extrapolation too.
+    No speculation has the most measurements, and needs no entering: it is kept on an extrapolation too. With a `min_gain` above
+    0, an arm is only chosen if the lower bound of its speedup exceeds 1 + min_gain.
 
     Raises:
         NotIdentifiedError: no arm has a law, or an objective is about a figure that no arm was measured for.
@@ -328,16 +330,18 @@ def best_arm(evaluations: Evaluations, slo: Slo) -> BestArm:
     steady = [one for one in arms if not one.prediction.saturated]
     if not steady:
         return BestArm(max(arms, key=lambda one: one.saturation_rps), Reason.SATURATED, None)
-    best, reason = _best(steady, arms)
+    best, reason = _best(steady, arms, min_gain)
     if not best.arm.k or not best.extrapolated:
         return BestArm(best, reason, None)
     enterable = [one for one in steady if not one.arm.k or not one.extrapolated]
-    kept = _best(enterable, arms)[0].arm if enterable else None
+    kept = _best(enterable, arms, min_gain)[0].arm if enterable else None
     return BestArm(best, Reason.EXTRAPOLATED, kept)
 
 
-def _best(steady: Sequence[ArmEvaluation], arms: Sequence[ArmEvaluation]) -> tuple[ArmEvaluation, Reason]:
-    """Lowest expected latency among arms that carry the load, of those that keep the objectives."""
+def _best(
+    steady: Sequence[ArmEvaluation], arms: Sequence[ArmEvaluation], min_gain: float
+) -> tuple[ArmEvaluation, Reason]:
+    """Lowest expected latency among arms that carry the load, of those that keep the objectives and gain enough."""
     # In this order: arms whose measured figures keep the objectives; those for which a mean was taken for a quantile;
     # those whose objective cannot be checked; all that carry the load.
     keeping = (
@@ -346,27 +350,45 @@ def _best(steady: Sequence[ArmEvaluation], arms: Sequence[ArmEvaluation]) -> tup
         or [one for one in steady if one.meets_slo is None]
         or steady
     )
-    best = min(keeping, key=lambda one: one.latency_s)
-    return best, _reason(best, arms, keeping)
+    eligible = [one for one in keeping if one.arm == NO_SPECULATION or _gains(one, min_gain)] or keeping
+    best = min(eligible, key=lambda one: one.latency_s)
+    return best, _reason(best, arms, keeping, min_gain)
 
 
-def _reason(best: ArmEvaluation, arms: Sequence[ArmEvaluation], keeping: Sequence[ArmEvaluation]) -> Reason:
+def _gains(one: ArmEvaluation, min_gain: float) -> bool:
+    if min_gain <= 0 or one.against_none is None:
+        return True
+    # The speedup is at most E, whatever a law promises.
+    most = one.tokens_per_step or one.calibrated_tokens_per_step or math.inf
+    # If only one arm is saturated, the speedup is 0 or infinite, and has no bounds.
+    alone = one.against_none.speedup if one.against_none.speedup in (0.0, math.inf) else None
+    return min(one.against_none.known.lower or alone or 0.0, most) > 1.0 + min_gain
+
+
+def _reason(
+    best: ArmEvaluation, arms: Sequence[ArmEvaluation], keeping: Sequence[ArmEvaluation], min_gain: float
+) -> Reason:
     if best.meets_slo is False:
         return Reason.SLO_VIOLATED
     if best.arm == NO_SPECULATION:
-        return _reason_for_none(arms, keeping)
-    if best.against_none is None:
-        return Reason.ALREADY_BEST
-    known = best.against_none.known
-    unsure = known.bounds is not None and not known.above(1.0) and not known.below(1.0)
-    return Reason.WIDE_BOUNDS if unsure else Reason.GAIN_ABOVE_THRESHOLD
+        return _reason_for_none(best, arms, keeping, min_gain)
+    known = best.against_none.known if best.against_none is not None else Estimate()
+    if known.bounds is not None and not known.above(1.0) and not known.below(1.0):
+        return Reason.WIDE_BOUNDS
+    if not _gains(best, min_gain):
+        return Reason.SLO_VIOLATED  # chosen for an objective that no speculation misses, not for its gain
+    return Reason.ALREADY_BEST if best.against_none is None else Reason.GAIN_ABOVE_THRESHOLD
 
 
-def _reason_for_none(arms: Sequence[ArmEvaluation], keeping: Sequence[ArmEvaluation]) -> Reason:
+def _reason_for_none(
+    none: ArmEvaluation, arms: Sequence[ArmEvaluation], keeping: Sequence[ArmEvaluation], min_gain: float
+) -> Reason:
     if len(arms) == 1:
         return Reason.ALREADY_BEST
     if all(one.against_none is not None and one.against_none.verdict == "never" for one in arms[1:]):
         return Reason.NEVER_PAYS
+    if min_gain > 0 and any(one.latency_s < none.latency_s for one in keeping):
+        return Reason.GAIN_BELOW_THRESHOLD
     bounds = [one.against_none.speedup_ci for one in keeping if one.against_none is not None]
     gains = any(ends is not None and (ends[1] is None or ends[1] > 1.0) for ends in bounds)
     return Reason.WIDE_BOUNDS if gains else Reason.BEYOND_BREAK_EVEN

@@ -68,6 +68,7 @@ def plan_of(
     profile: Profile,
     question: LoadQuestion,
     draft_lengths: Sequence[int] = (),
+    min_gain: float = 0.0,
     prompts: Sequence[PromptPart] = (),
 ) -> Plan:
     """Compare every measured arm at one load and name the best.
@@ -76,13 +77,14 @@ def plan_of(
         profile: the measured arms.
         question: the load, objectives, and a range of rates to divide among the arms.
         draft_lengths: of every measured method; lengths that were not measured are derived.
+        min_gain: share that the lower bound of a gain has to exceed; 0 goes by the expected latency.
         prompts: shares of the requests by the lengths of their prompts.
 
     Raises:
         NotIdentifiedError: no arm has a law, or an objective is about a figure that no arm was measured for.
     """
     evaluations = evaluate(profile, _arms(profile, draft_lengths), question)
-    best = best_arm(evaluations, question.slo)
+    best = best_arm(evaluations, question.slo, min_gain)
     stretches = None
     if question.rps_range is not None:
         stretches = envelope([(one.arm, one.curve) for one in evaluations.arms], question.rps_range)
