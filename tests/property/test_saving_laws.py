@@ -372,7 +372,7 @@ def test_draws_move_little_where_what_is_known_moves_little():
 @given(st.floats(0.7, 1.4), st.floats(0.7, 1.4), C1, C2)
 def test_live_latency_at_several_loads_teaches_both_coefficients(alone, each, c1, c2):
     prior = [fitted(arm, c1, c2) for arm in (NO_SPECULATION, EAGLE)]
-    evidence: dict[Arm, Evidence] = {}
+    evidence: Mapping[Arm, Evidence] = {}
     for step in range(400):
         now_s = step * INDEPENDENT_S
         inflight = (0.1, 3.0)[step % 2] * c1 / c2
@@ -408,7 +408,7 @@ def watched(
 def test_latencies_that_no_engine_has_teach_nothing(fading):
     """A page may say anything: nanoseconds, or in each window a thousandth of the last."""
     prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE)]
-    evidence: dict[Arm, Evidence] = {}
+    evidence: Mapping[Arm, Evidence] = {}
     for window in range(1, 40):
         evidence = watched(evidence, prior, window * INDEPENDENT_S, factor=fading**window)
     assert np.abs(learned(prior, evidence, window * INDEPENDENT_S).mean).max() < math.log(2000.0)
@@ -443,7 +443,7 @@ def test_a_window_teaches_no_more_than_its_requests_do(requests):
 def test_a_drafter_that_was_seen_to_be_wrong_is_as_wrong_where_it_was_not_seen(factor):
     """At another draft length and among other requests in flight; no speculation has its own speed."""
     prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE, LONGER)]
-    evidence: dict[Arm, Evidence] = {}
+    evidence: Mapping[Arm, Evidence] = {}
     for window in range(4):
         evidence = watched(evidence, prior, window * INDEPENDENT_S, factor=factor)
     mean = learned(prior, evidence, 4 * INDEPENDENT_S).mean
@@ -655,7 +655,7 @@ def test_one_window_at_another_law_does_not_overturn_what_was_known_however_late
     moved, window_s, days
 ):
     prior = [fitted(arm, 1.0, 0.05) for arm in (NO_SPECULATION, EAGLE)]
-    evidence: dict[Arm, Evidence] = {}
+    evidence: Mapping[Arm, Evidence] = {}
     for step in range(20):
         evidence = watched(evidence, prior, step * INDEPENDENT_S)
     there = [prior[0], fitted(EAGLE, moved, 0.05 * moved)]
