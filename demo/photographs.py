@@ -1,4 +1,4 @@
-"""Screenshots of the board while the demo's cluster is up, if a Chromium is there."""
+"""Screenshots of pages: of the board while the demo's cluster is up, and of what the demo writes; if a Chromium is there."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def photograph(address: str, pages: Mapping[str, str], folder: Path) -> str:
     """Write `NAME-WIDTH.png` of each page at each width into a folder; a sentence about what was done, or why nothing was.
 
     Args:
-        address: of the board, with a slash at its end.
+        address: of the board or of a folder, with a slash at its end.
         pages: path below the address by name.
         folder: must exist.
     """
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
-        return "no screenshots of the board: there is no Chromium (Debian, Ubuntu: apt-get install chromium)"
+        return "no screenshots: there is no Chromium (Debian, Ubuntu: apt-get install chromium)"
     files = {
         folder / f"{name}-{width}.png": (path, width) for name, path in pages.items() for width in WINDOWS
     }
@@ -34,8 +34,8 @@ def photograph(address: str, pages: Mapping[str, str], folder: Path) -> str:
         file.unlink(missing_ok=True)
         problem = _shot(program, address + path, file, f"{width},{WINDOWS[width]}")
         if problem:
-            return f"no screenshots of the board: {Path(program).name} {problem}"
-    return f"screenshots of the board: {', '.join(map(os.path.relpath, files))}"
+            return f"no screenshots: {Path(program).name} {problem}"
+    return f"screenshots: {', '.join(map(os.path.relpath, files))}"
 
 
 def _shot(program: str, url: str, file: Path, window: str) -> str:

@@ -31,7 +31,7 @@ echo "$url $*" > "$file"
 def test_each_page_is_taken_at_its_own_address_at_three_widths(tmp_path, monkeypatch):
     folder = browser(tmp_path, monkeypatch, TAKES)
     said = photograph("http://127.0.0.1:1/", PAGES, folder)
-    assert said.startswith("screenshots of the board: ")
+    assert said.startswith("screenshots: ")
     assert {file.name for file in folder.glob("*.png")} == {
         f"{name}-{width}.png" for name in PAGES for width in (390, 1280, 1440)
     }

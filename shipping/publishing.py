@@ -1,0 +1,323 @@
+"""`make publish`: the commands that publish a release, after each was carried out against public places that this machine plays.
+
+A command is made once, for a `Place`: run for the local one, printed for the public one. A release's page and a pull request to krew's index
+need a person's account, so these are printed alone; what follows from them is tried: a krew of its own installs the plugin from an
+index of its own, and Helm pulls the chart from the index in the pushed site.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from localcluster.binaries import ensure
+from localcluster.free_ports import free_ports
+from shipping.commands import ROOT, checked
+from shipping.image import FACTS, FOLDER, sources_digest
+from shipping.plugin_archives import this_platform
+from shipping.release import DIST, tag_here, version_of
+from shipping.shipping_error import ShippingError
+
+PROGRAMS: Final = ("crane", "cosign", "krew", "registry", "helm")
+_HOME: Final = "https://github.com/breakeven-dev/breakeven"
+_SITE: Final = ROOT / ".site"
+_METADATA: Final = ROOT / "packaging" / "artifacthub-repo.yml"
+_GHP_IMPORT: Final = ROOT / ".venv-docs" / "bin" / "ghp-import"
+_SOMEBODY: Final = ("-c", "user.name=dry run", "-c", "user.email=dry.run@example.org")
+_UP_S: Final = 30.0
+Say = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is published.
+
+    Attributes:
+        version: without a `v`.
+        image: digest of the image of `make image`.
+        sums: what `SHA256SUMS` says of each file.
+    """
+
+    version: str
+    image: str
+    sums: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a release goes to, and the folders that it comes from.
+
+    Attributes:
+        files: of `make release`.
+        site: of `make docs`.
+        image: repository of the image.
+        downloads: address below which the files of this release lie.
+        pages: address of the site.
+        signing: options of cosign; none: it signs as whoever signs in.
+    """
+
+    files: Path
+    site: Path
+    image: str
+    downloads: str
+    pages: str
+    signing: str = ""
+
+
+def publish(tag: str = "", say: Say = print) -> None:
+    """Tries to publish everything, then says what a person with an account runs.
+
+    Raises:
+        ShippingError: something is not made yet, or a try failed.
+    """
+    release = ready(version_of(tag or tag_here()))
+    programs = ensure(PROGRAMS, tell=say)
+    with tempfile.TemporaryDirectory() as folder:
+        rehearse(release, programs, Path(folder), say)
+    say(instructions(release, programs))
+
+
+def ready(version: str) -> Release:
+    """The release of that version.
+
+    Raises:
+        ShippingError: its files, its image or the site is not there.
+    """
+    sums = DIST / version / "SHA256SUMS"
+    if not sums.exists():
+        raise ShippingError(f"dist/{version} has no release; make it by: make release TAG=v{version}")
+    facts = json.loads(FACTS.read_text(encoding="utf-8")) if FACTS.exists() else {}
+    if (facts.get("version"), facts.get("sources")) != (version, sources_digest(ROOT)):
+        raise ShippingError(f".image has no image {version} of the present sources; make it by: make image")
+    if not (_SITE / "index.html").exists():
+        raise ShippingError(".site has no site; make it by: make docs")
+    lines = (line.split() for line in sums.read_text(encoding="utf-8").splitlines())
+    return Release(version, facts["digest"], {name: digest for digest, name in lines})
+
+
+def public(release: Release) -> Place:
+    """The places that the chart, the plugin's manifest and the pages name."""
+    values = yaml.safe_load((ROOT / "charts" / "breakeven" / "values.yaml").read_text(encoding="utf-8"))
+    return Place(
+        files=DIST / release.version,
+        site=_SITE,
+        image=values["image"]["repository"],
+        downloads=f"{_HOME}/releases/download/v{release.version}",
+        pages="https://breakeven-dev.github.io/breakeven",
+    )
+
+
+def image_lines(release: Release, place: Place, programs: Mapping[str, Path]) -> list[str]:
+    """Push the image as it was built, and sign it in its registry."""
+    return [
+        f"{programs['crane']} push {_shown(FOLDER / 'oci')} {place.image}:{release.version}",
+        f"{programs['cosign']} sign --yes {place.signing} {place.image}@{release.image}",
+    ]
+
+
+def signature_lines(place: Place, programs: Mapping[str, Path]) -> list[str]:
+    """Sign the sums, and by them every file; the bundle beside them has all that a check without network needs."""
+    sums = _shown(place.files / "SHA256SUMS")
+    return [f"{programs['cosign']} sign-blob --yes {place.signing} --bundle={sums}.sigstore.json {sums}"]
+
+
+def site_lines(release: Release, place: Place, programs: Mapping[str, Path]) -> list[str]:
+    """Put Helm's index, with the versions before, and Artifact Hub's metadata into the site, and push the site."""
+    index, files, site = _shown(place.site / "index.yaml"), _shown(place.files), _shown(place.site)
+    return [
+        f"curl --silent --fail --output {index} {place.pages}/index.yaml || echo 'no index yet: this is the first'",
+        f"{programs['helm']} repo index {files} --url={place.downloads} --merge={index}",
+        f"mv {files}/index.yaml {index}",
+        f"cp {_shown(_METADATA)} {site}/",
+        f"{_shown(_GHP_IMPORT)} --no-jekyll --push --message='Site of {release.version}' {site}",
+    ]
+
+
+def instructions(release: Release, programs: Mapping[str, Path]) -> str:
+    """The lines that a person with an account runs, in this order."""
+    place, tag = public(release), f"v{release.version}"
+    files = _shown(place.files)
+    parts = {
+        "the image (first: crane auth login ghcr.io)": image_lines(release, place, programs),
+        "the files: plugin, chart, wheel, CRDs (first: gh auth login)": [
+            *signature_lines(place, programs),
+            f"git push origin {tag}",
+            f"gh release create {tag} --verify-tag --notes-file {files}/release-notes.md {files}/*",
+        ],
+        "site and chart index; once: serve the branch gh-pages, and add its address to Artifact Hub": site_lines(
+            release, place, programs
+        ),
+        "the plugin, as a pull request to krew's index": [
+            "gh repo fork kubernetes-sigs/krew-index --clone",
+            f"cp {files}/krew-breakeven.yaml krew-index/plugins/breakeven.yaml",
+            f"cd krew-index && git checkout -b breakeven-{tag} && git add plugins && git commit -m 'breakeven {tag}' && gh pr create --fill",
+        ],
+    }
+    return "\n".join(f"\n# {title}\n" + "\n".join(" ".join(line.split()) for line in lines) for title, lines in parts.items())  # fmt: skip
+
+
+def rehearse(release: Release, programs: Mapping[str, Path], folder: Path, say: Say) -> None:
+    """Publishes to a registry, a git server's folder and web servers of this machine, and takes everything back from there.
+
+    Raises:
+        ShippingError: a command failed, or something else came back.
+    """
+    shutil.copytree(DIST / release.version, folder / "files")
+    shutil.copytree(_SITE, folder / "site")
+    served, bare = folder / "served", folder / "pages.git"
+    served.mkdir()
+    with contextlib.ExitStack() as up:
+        registry = up.enter_context(_registry(programs["registry"], folder))
+        downloads = up.enter_context(_web(folder / "files"))
+        pages = up.enter_context(_web(served))
+        key = _key(programs["cosign"], folder)
+        check = f"--key={folder}/cosign.pub --insecure-ignore-tlog=true"
+        place = Place(
+            folder / "files", folder / "site", f"{registry}/breakeven/breakeven", downloads, pages, key
+        )
+
+        _run(image_lines(release, place, programs))
+        came = checked([str(programs["crane"]), "digest", f"{place.image}:{release.version}"]).strip()
+        _same("the image in the registry", came, release.image)
+        _run([f"{programs['cosign']} verify {check} {place.image}@{release.image}"])
+        say(f"tried: image: pushed to a registry as {came[:19]}..., its signature verified there")
+
+        _run(signature_lines(place, programs))
+        sums = place.files / "SHA256SUMS"
+        _run([
+            f"{programs['cosign']} verify-blob {check} --bundle={sums}.sigstore.json {sums}",
+            f"cd {place.files} && sha256sum --quiet --check SHA256SUMS",
+        ])  # fmt: skip
+        say(
+            f"tried: files: {len(release.sums)} sums, signed in an offline bundle and verified by a key that is gone now"
+        )
+
+        _run([f"git init --quiet --bare {bare}", f"git init --quiet {folder}/checkout"])
+        _run([f"git -C {folder}/checkout remote add origin {bare}"])
+        _run(site_lines(release, place, programs), GIT_DIR=f"{folder}/checkout/.git")
+        _run([f"git -C {bare} archive gh-pages | tar --extract --directory={served}"])
+        chart = f"breakeven-{release.version}.tgz"
+        helm = f"{programs['helm']} --repository-config={folder}/repositories.yaml --repository-cache={folder}/cache"
+        _run([
+            f"{helm} repo add breakeven {pages}",
+            f"{helm} pull breakeven/breakeven --version={release.version} --destination={folder}",
+            f"cd {folder} && grep ' {chart}$' {sums} | sha256sum --quiet --check",
+            f"curl --silent --fail --output /dev/null {pages}/artifacthub-repo.yml",
+        ])  # fmt: skip
+        say(
+            f"tried: chart and site: {len(list(served.rglob('*.html')))} pages on gh-pages; helm pull by its index brings {chart}"
+        )
+
+        say(
+            f"tried: plugin: krew installed it from an index: {_by_krew(release, place, programs['krew'], folder)}"
+        )
+
+
+def _by_krew(release: Release, place: Place, krew: Path, folder: Path) -> str:
+    """What the plugin says that krew installed from an index of one manifest."""
+    index, home = folder / "krew-index", folder / "krew"
+    (index / "plugins").mkdir(parents=True)
+    manifest = (place.files / "krew-breakeven.yaml").read_text(encoding="utf-8")
+    (index / "plugins" / "breakeven.yaml").write_text(
+        manifest.replace(public(release).downloads, place.downloads), encoding="utf-8"
+    )
+    git = shlex.join(["git", "-C", str(index), *_SOMEBODY])
+    _run([f"{git} init --quiet", f"{git} add .", f"{git} commit --quiet --message=index"])
+    settings = {
+        "KREW_ROOT": str(home), "KREW_DEFAULT_INDEX_URI": index.as_uri(), "KREW_NO_UPGRADE_CHECK": "1",
+        "KREW_OS": this_platform()[0], "KREW_ARCH": this_platform()[1],
+    }  # fmt: skip
+    _run([f"{krew} update", f"{krew} install breakeven"], **settings)
+    return checked([str(home / "bin" / "kubectl-breakeven"), "--version"]).strip()
+
+
+def _key(cosign: Path, folder: Path) -> str:
+    """Options by which cosign signs with a key of this rehearsal, and asks nobody."""
+    _run(
+        [
+            f"cd {folder} && {cosign} generate-key-pair",
+            f"{cosign} signing-config create --out={folder}/nobody.json",
+        ]
+    )
+    return f"--key={folder}/cosign.key --signing-config={folder}/nobody.json"
+
+
+@contextlib.contextmanager
+def _registry(program: Path, folder: Path) -> Iterator[str]:
+    """A registry on the loopback; its host and port."""
+    (port,) = free_ports(1)
+    host, config = f"127.0.0.1:{port}", folder / "registry.json"
+    storage = {"filesystem": {"rootdirectory": str(folder / "registry")}}
+    config.write_text(
+        json.dumps({"version": "0.1", "log": {"level": "error"}, "storage": storage, "http": {"addr": host}})
+    )
+    with subprocess.Popen([program, "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # fmt: skip
+        try:
+            _until_up(f"http://{host}/v2/")
+            yield host
+        finally:
+            process.terminate()
+
+
+def _until_up(url: str) -> None:
+    deadline = time.monotonic() + _UP_S
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=_UP_S).close()
+        except urllib.error.URLError as error:
+            if time.monotonic() > deadline:
+                raise ShippingError(f"{url} does not answer within {_UP_S:.0f} s: {error.reason}") from error
+            time.sleep(0.1)
+        else:
+            return
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """A dry run says one line per thing."""
+
+
+@contextlib.contextmanager
+def _web(folder: Path) -> Iterator[str]:
+    """A folder's files on the loopback; their address."""
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _run(lines: list[str], **environment: str) -> None:
+    for line in lines:
+        checked(["sh", "-ec", line], cwd=ROOT, env={**os.environ, "COSIGN_PASSWORD": "", **environment})
+
+
+def _same(what: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise ShippingError(f"{what} is {found}; expected {expected}")
+
+
+def _shown(path: Path) -> str:
+    """A path from the checkout, where it lies in it."""
+    return os.path.relpath(path, ROOT) if path.is_relative_to(ROOT) else str(path)
