@@ -12,7 +12,6 @@ import functools
 import http.server
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -21,7 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ import yaml
 from localcluster.binaries import ensure
 from localcluster.free_ports import free_ports
 from shipping.commands import ROOT, checked
-from shipping.image import FACTS, FOLDER, sources_digest
+from shipping.image import FACTS, FOLDER, GOAL_MB, sources_digest
 from shipping.plugin_archives import this_platform
 from shipping.release import DIST, tag_here, version_of
 from shipping.shipping_error import ShippingError
@@ -39,8 +38,10 @@ PROGRAMS: Final = ("crane", "cosign", "krew", "registry", "helm")
 _HOME: Final = "https://github.com/breakeven-dev/breakeven"
 _SITE: Final = ROOT / ".site"
 _METADATA: Final = ROOT / "packaging" / "artifacthub-repo.yml"
-_GHP_IMPORT: Final = ROOT / ".venv-docs" / "bin" / "ghp-import"
-_SOMEBODY: Final = ("-c", "user.name=dry run", "-c", "user.email=dry.run@example.org")
+# Of commits, and of a key that ends with the rehearsal.
+_NOBODY: Final = {
+    f"GIT_{who}_{what}": "rehearsal" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+} | {"COSIGN_PASSWORD": ""}
 _UP_S: Final = 30.0
 Say = Callable[[str], Any]
 
@@ -51,33 +52,35 @@ class Release:
 
     Attributes:
         version: without a `v`.
-        image: digest of the image of `make image`.
-        sums: what `SHA256SUMS` says of each file.
+        files: folder of `make release`.
+        site: folder of `make docs`.
+        layout: image of `make image`, in OCI layout.
+        digest: of that image.
     """
 
     version: str
-    image: str
-    sums: Mapping[str, str]
+    files: Path
+    site: Path
+    layout: Path
+    digest: str
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a release goes to, and the folders that it comes from.
+    """Where a release goes to.
 
     Attributes:
-        files: of `make release`.
-        site: of `make docs`.
         image: repository of the image.
         downloads: address below which the files of this release lie.
         pages: address of the site.
+        git: the repository whose branch gh-pages is the site.
         signing: options of cosign; none: it signs as whoever signs in.
     """
 
-    files: Path
-    site: Path
     image: str
     downloads: str
     pages: str
+    git: str
     signing: str = ""
 
 
@@ -98,7 +101,7 @@ def ready(version: str) -> Release:
     """The release of that version.
 
     Raises:
-        ShippingError: its files, its image or the site is not there.
+        ShippingError: its files, its image or the site is not there, or the image is too large.
     """
     sums = DIST / version / "SHA256SUMS"
     if not sums.exists():
@@ -108,56 +111,60 @@ def ready(version: str) -> Release:
         raise ShippingError(f".image has no image {version} of the present sources; make it by: make image")
     if not (_SITE / "index.html").exists():
         raise ShippingError(".site has no site; make it by: make docs")
-    lines = (line.split() for line in sums.read_text(encoding="utf-8").splitlines())
-    return Release(version, facts["digest"], {name: digest for digest, name in lines})
+    if facts["unpacked_bytes"] > GOAL_MB * 1e6:
+        raise ShippingError(
+            f".image has {facts['unpacked_bytes'] / 1e6:.0f} MB; expected {GOAL_MB} at most: make image BASE=debian"
+        )
+    return Release(version, sums.parent, _SITE, FOLDER / "oci", facts["digest"])
 
 
 def public(release: Release) -> Place:
     """The places that the chart, the plugin's manifest and the pages name."""
     values = yaml.safe_load((ROOT / "charts" / "breakeven" / "values.yaml").read_text(encoding="utf-8"))
     return Place(
-        files=DIST / release.version,
-        site=_SITE,
         image=values["image"]["repository"],
         downloads=f"{_HOME}/releases/download/v{release.version}",
         pages="https://breakeven-dev.github.io/breakeven",
+        git=f"{_HOME}.git",
     )
 
 
 def image_lines(release: Release, place: Place, programs: Mapping[str, Path]) -> list[str]:
     """Push the image as it was built, and sign it in its registry."""
     return [
-        f"{programs['crane']} push {_shown(FOLDER / 'oci')} {place.image}:{release.version}",
-        f"{programs['cosign']} sign --yes {place.signing} {place.image}@{release.image}",
+        f"{programs['crane']} push {_shown(release.layout)} {place.image}:{release.version}",
+        f"{programs['cosign']} sign --yes {place.signing} {place.image}@{release.digest}",
     ]
 
 
-def signature_lines(place: Place, programs: Mapping[str, Path]) -> list[str]:
+def signature_lines(release: Release, place: Place, programs: Mapping[str, Path]) -> list[str]:
     """Sign the sums, and by them every file; the bundle beside them has all that a check without network needs."""
-    sums = _shown(place.files / "SHA256SUMS")
+    sums = _shown(release.files / "SHA256SUMS")
     return [f"{programs['cosign']} sign-blob --yes {place.signing} --bundle={sums}.sigstore.json {sums}"]
 
 
 def site_lines(release: Release, place: Place, programs: Mapping[str, Path]) -> list[str]:
     """Put Helm's index, with the versions before, and Artifact Hub's metadata into the site, and push the site."""
-    index, files, site = _shown(place.site / "index.yaml"), _shown(place.files), _shown(place.site)
+    index, files, site = _shown(release.site / "index.yaml"), _shown(release.files), _shown(release.site)
     return [
         f"curl --silent --fail --output {index} {place.pages}/index.yaml || echo 'no index yet: this is the first'",
         f"{programs['helm']} repo index {files} --url={place.downloads} --merge={index}",
         f"mv {files}/index.yaml {index}",
         f"cp {_shown(_METADATA)} {site}/",
-        f"{_shown(_GHP_IMPORT)} --no-jekyll --push --message='Site of {release.version}' {site}",
+        f"cd {site} && touch .nojekyll && git init --quiet && git checkout --quiet -B gh-pages && git add --all",
+        f"cd {site} && git commit --quiet --allow-empty --message='Site of {release.version}'",
+        f"cd {site} && git push --quiet --force {place.git} gh-pages",
     ]
 
 
 def instructions(release: Release, programs: Mapping[str, Path]) -> str:
     """The lines that a person with an account runs, in this order."""
     place, tag = public(release), f"v{release.version}"
-    files = _shown(place.files)
+    files = _shown(release.files)
     parts = {
         "the image (first: crane auth login ghcr.io)": image_lines(release, place, programs),
         "the files: plugin, chart, wheel, CRDs (first: gh auth login)": [
-            *signature_lines(place, programs),
+            *signature_lines(release, place, programs),
             f"git push origin {tag}",
             f"gh release create {tag} --verify-tag --notes-file {files}/release-notes.md {files}/*",
         ],
@@ -179,39 +186,36 @@ def rehearse(release: Release, programs: Mapping[str, Path], folder: Path, say: 
     Raises:
         ShippingError: a command failed, or something else came back.
     """
-    shutil.copytree(DIST / release.version, folder / "files")
-    shutil.copytree(_SITE, folder / "site")
+    # Copies: nothing that this run signs or pushes is left where a person publishes from.
+    copies = {"files": folder / "files", "site": folder / "site"}
+    for name, copy in copies.items():
+        shutil.copytree(getattr(release, name), copy)
+    release = replace(release, **copies)
     served, bare = folder / "served", folder / "pages.git"
     served.mkdir()
     with contextlib.ExitStack() as up:
         registry = up.enter_context(_registry(programs["registry"], folder))
-        downloads = up.enter_context(_web(folder / "files"))
+        downloads = up.enter_context(_web(release.files))
         pages = up.enter_context(_web(served))
         key = _key(programs["cosign"], folder)
         check = f"--key={folder}/cosign.pub --insecure-ignore-tlog=true"
-        place = Place(
-            folder / "files", folder / "site", f"{registry}/breakeven/breakeven", downloads, pages, key
-        )
+        place = Place(f"{registry}/breakeven/breakeven", downloads, pages, str(bare), key)
 
         _run(image_lines(release, place, programs))
-        came = checked([str(programs["crane"]), "digest", f"{place.image}:{release.version}"]).strip()
-        _same("the image in the registry", came, release.image)
-        _run([f"{programs['cosign']} verify {check} {place.image}@{release.image}"])
-        say(f"tried: image: pushed to a registry as {came[:19]}..., its signature verified there")
+        _run([f"{programs['cosign']} verify {check} {place.image}@{release.digest}"])
+        say(f"tried: image: pushed to a registry as {release.digest[:19]}..., its signature verified there")
 
-        _run(signature_lines(place, programs))
-        sums = place.files / "SHA256SUMS"
+        _run(signature_lines(release, place, programs))
+        sums = release.files / "SHA256SUMS"
         _run([
             f"{programs['cosign']} verify-blob {check} --bundle={sums}.sigstore.json {sums}",
-            f"cd {place.files} && sha256sum --quiet --check SHA256SUMS",
+            f"cd {release.files} && sha256sum --quiet --check SHA256SUMS",
         ])  # fmt: skip
         say(
-            f"tried: files: {len(release.sums)} sums, signed in an offline bundle and verified by a key that is gone now"
+            f"tried: files: {len(sums.read_text().splitlines())} sums, signed in an offline bundle and verified by a key that is gone now"
         )
 
-        _run([f"git init --quiet --bare {bare}", f"git init --quiet {folder}/checkout"])
-        _run([f"git -C {folder}/checkout remote add origin {bare}"])
-        _run(site_lines(release, place, programs), GIT_DIR=f"{folder}/checkout/.git")
+        _run([f"git init --quiet --bare {bare}", *site_lines(release, place, programs)])
         _run([f"git -C {bare} archive gh-pages | tar --extract --directory={served}"])
         chart = f"breakeven-{release.version}.tgz"
         helm = f"{programs['helm']} --repository-config={folder}/repositories.yaml --repository-cache={folder}/cache"
@@ -234,12 +238,11 @@ def _by_krew(release: Release, place: Place, krew: Path, folder: Path) -> str:
     """What the plugin says that krew installed from an index of one manifest."""
     index, home = folder / "krew-index", folder / "krew"
     (index / "plugins").mkdir(parents=True)
-    manifest = (place.files / "krew-breakeven.yaml").read_text(encoding="utf-8")
+    manifest = (release.files / "krew-breakeven.yaml").read_text(encoding="utf-8")
     (index / "plugins" / "breakeven.yaml").write_text(
         manifest.replace(public(release).downloads, place.downloads), encoding="utf-8"
     )
-    git = shlex.join(["git", "-C", str(index), *_SOMEBODY])
-    _run([f"{git} init --quiet", f"{git} add .", f"{git} commit --quiet --message=index"])
+    _run([f"cd {index} && git init --quiet && git add . && git commit --quiet --message=index"])
     settings = {
         "KREW_ROOT": str(home), "KREW_DEFAULT_INDEX_URI": index.as_uri(), "KREW_NO_UPGRADE_CHECK": "1",
         "KREW_OS": this_platform()[0], "KREW_ARCH": this_platform()[1],
@@ -310,12 +313,7 @@ def _web(folder: Path) -> Iterator[str]:
 
 def _run(lines: list[str], **environment: str) -> None:
     for line in lines:
-        checked(["sh", "-ec", line], cwd=ROOT, env={**os.environ, "COSIGN_PASSWORD": "", **environment})
-
-
-def _same(what: str, found: str, expected: str) -> None:
-    if found != expected:
-        raise ShippingError(f"{what} is {found}; expected {expected}")
+        checked(["sh", "-ec", line], cwd=ROOT, env={**os.environ, **_NOBODY, **environment})
 
 
 def _shown(path: Path) -> str:
