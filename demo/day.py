@@ -91,8 +91,9 @@ async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile], lis
             timeout_s=_PHASE_TIMEOUT_S,
             measure_s=_MEASURE_S,
         )
-        # At high load the alert needs attention; at low load again the arm pays, and its rolls are behind it.
-        await scene.photographed(*((), ("board",), ("service",))[number])
+        if number:
+            # At high load the alert needs attention; at low load again the arm pays, and its rolls are behind it.
+            await scene.photographed("board" if number == 1 else "service")
     high = stories["chat"].phases[1]
     # Where one arm is right at all loads nothing waits for the owner.
     return stories, profiles, await owners_rollout(scene, high) if stories["chat"].switches else []
@@ -181,7 +182,7 @@ def _tell(
     tell_checks(console, checks)
     png, page, data = RESULTS / "demo.png", RESULTS / "demo.html", RESULTS / "checks.json"
     png.write_bytes(render_png(lambda theme: draw(record, profiles, theme), dots_per_inch=120))
-    page.write_text(_page(record, profiles, stories, checks))
+    page.write_text(day_page(record, profiles, stories, checks))
     low, high, _ = stories["chat"].phases
     (RESULTS / "report.html").write_text(
         render_report(profiles["chat"], page_title(profiles["chat"]), (low.rps, high.rps))
@@ -194,9 +195,10 @@ def _tell(
     )
 
 
-def _page(
+def day_page(
     record: Record, profiles: Mapping[str, Profile], stories: Mapping[str, Story], checks: Sequence[Check]
 ) -> str:
+    """The page of a day: what was measured, what happened, and what was checked."""
     failed = [f"{check.what}: {check.detail}" for check in checks if not check.ok]
     return render_page(
         ReportPage(
@@ -218,7 +220,7 @@ def _page(
                 Table("Promise against measurement", ROLL_HEAD, roll_rows(record)),
                 Table(
                     "Checks",
-                    ("check", "", "detail"),
+                    ("check", "held", "detail"),
                     [(c.what, "ok" if c.ok else "FAILED", c.detail) for c in checks],
                 ),
                 Table("Shortened for the demo", ("setting", "production", "here"), record.shortened),
