@@ -38,8 +38,10 @@ demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 16 mi
 	@$(MAKE) --jobs=2 env programs
 	@$(BIN)/python -m demo $(if $(STORY),--story "$(STORY)") $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
 
-pictures: env docs ## Take the pictures of docs/images from the last `make demo`, and photograph the site beside them
-	@$(BIN)/python -m demo.pictures
+pictures: env ## Take the pictures of docs/images from the last `make demo`, and photograph the site that has them
+	@$(BIN)/python -m demo.pictures board service report demo
+	@$(MAKE) docs
+	@$(BIN)/python -m demo.pictures site
 
 suitable-python:
 	$(SUITABLE_PYTHON)

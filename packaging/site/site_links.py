@@ -54,9 +54,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let names of fields break at their dots, and a keyboard scroll blocks of code and tables."""
+    """Let names of fields break at their dots, and a keyboard scroll tables."""
     html = _NAME.sub(lambda name: name[0].replace(".", ".<wbr>"), html)
-    html = re.sub(r"(<pre>(?:<span></span>)?<code)>", r'\1 tabindex="0">', html)
     return html.replace("<table>", '<table tabindex="0">')
 
 

@@ -1,13 +1,15 @@
-"""The two ways to begin that need a cluster lead to an answer in the time that the README says, on real parts and by the clock.
+"""A cluster answers a newcomer within the minute that the README says, on real parts and by the clock.
 
-The other two are in tests/golden/test_newcomers_path.py.
+Of the other ways to begin two are in tests/golden/test_newcomers_path.py; the demo is a stage of `make test-thorough`, which ends it after 16 minutes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 COSTS = ROOT / "examples" / "engine-costs" / "demo.json"
 PAST_ENDED_S = 1800
 FIRST_ROW_S = 60.0
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}/tests:{ROOT}"}
 
 
 def commands(text):
@@ -57,6 +60,27 @@ def cluster():
         yield running
 
 
+@contextlib.contextmanager
+def users(cluster):
+    """People ask the target, and have done so for half a minute."""
+    words = [
+        sys.executable,
+        "-m",
+        "demo.load",
+        "code",
+        "2",
+        "--seconds=300",
+        f"--kubeconfig={cluster.kubeconfig}",
+    ]
+    asking = subprocess.Popen(words, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(30.0)
+        yield
+    finally:
+        asking.send_signal(signal.SIGINT)
+        asking.wait()
+
+
 def test_a_cluster_answers_within_a_minute_of_ten_lines_of_yaml(cluster):
     def said(words):
         done = subprocess.run(
@@ -70,44 +94,23 @@ def test_a_cluster_answers_within_a_minute_of_ten_lines_of_yaml(cluster):
     # Of the page's values the image is not there, and Prometheus is elsewhere; all pods of this machine share its loopback.
     own = [f"--set=prometheus.address={cluster.prometheus_url}", f"--set=board.port={free_ports(1)[0]}"]
     said([programs["helm"], *install[1:], *own])
-    said(
-        [
-            programs["kubectl"],
-            "rollout",
-            "status",
-            "--namespace=breakeven",
-            "deployment/breakeven",
-            "--timeout=180s",
-        ]
-    )
-    made, look = named[:3], named[3]
-    for words in made:
-        said([programs[words[0]], *words[1:]])
-    asked_s = time.monotonic()
-    while True:
-        table = said([programs[look[0]], *look[1:]])
-        row = cells(table) if table else {}
-        took_s = time.monotonic() - asked_s
-        if row.get("PAYS", "?") != "?" or took_s > 3 * FIRST_ROW_S:
-            break
-        time.sleep(1.0)
+    kubectl = str(programs["kubectl"])
+    ready = [kubectl, "rollout", "status", "--timeout=180s"]
+    said([*ready, "--namespace=breakeven", "deployment/breakeven"])
+    *workload, service, look = [[kubectl, *words[1:]] for words in named[:4]]
+    for words in workload:
+        said(words)
+    said([*ready, "--namespace=llm", "deployment/code-vllm"])
+    with users(cluster):
+        said(service)
+        asked_s = time.monotonic()
+        while True:
+            table = said(look)
+            row = cells(table) if table else {}
+            took_s = time.monotonic() - asked_s
+            if row.get("PAYS", "?") != "?" or took_s > 2 * FIRST_ROW_S:
+                break
+            time.sleep(1.0)
     assert row["PAYS"] in {"Yes (past)", "No (past)"}, table
     assert took_s < FIRST_ROW_S, table
     assert (row["NAME"], row["MODE"]) == ("code", "Recommend")
-
-
-@pytest.mark.timeout(2400)
-def test_the_demo_ends_within_its_sixteen_minutes_with_every_check_held(request):
-    if request.config.getoption("tier") != "all":
-        pytest.skip("a quarter of an hour of both cores: at a release")
-    began_s = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "demo"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}/tests:{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert time.monotonic() - began_s < 16 * 60
