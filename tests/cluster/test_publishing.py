@@ -39,7 +39,7 @@ def release(tmp_path, programs):
 
 
 def test_image_files_chart_and_plugin_come_back_from_where_they_were_published(release, programs, tmp_path):
-    said = []
+    said: list[str] = []
     before = checksums(release.files)
     (tmp_path / "rehearsal").mkdir()
     rehearse(release, programs, tmp_path / "rehearsal", said.append)

@@ -9,6 +9,7 @@ import re
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,14 +22,14 @@ ROOT = Path(__file__).parents[2]
 VERSION = "7.8.9"
 
 
-def blob(layout, content):
+def blob(layout: Path, content: bytes) -> dict[str, str | int]:
     digest = hashlib.sha256(content).hexdigest()
     (layout / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
     (layout / "blobs" / "sha256" / digest).write_bytes(content)
     return {"digest": f"sha256:{digest}", "size": len(content)}
 
 
-def layout_of(folder):
+def layout_of(folder: Path) -> str:
     """An image of one empty layer, in OCI layout; its digest."""
     kind = "application/vnd.oci.image"
     empty = b"\0" * 1024
@@ -49,10 +50,10 @@ def layout_of(folder):
     made = blob(folder, json.dumps(manifest).encode()) | {"mediaType": manifest["mediaType"]}
     (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [made]}))
     (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    return made["digest"]
+    return str(made["digest"])
 
 
-def plugin_of(files):
+def plugin_of(files: Path) -> None:
     """Archives of a plugin that says its version, and krew's manifest with their digests."""
     manifest = yaml.safe_load(
         (ROOT / "packaging" / "krew" / "breakeven.yaml").read_text().replace("0.1.0", VERSION)
@@ -70,7 +71,7 @@ def plugin_of(files):
     (files / "krew-breakeven.yaml").write_text(yaml.safe_dump(manifest))
 
 
-def stamped_chart(folder):
+def stamped_chart(folder: Path) -> Any:
     """The chart with its annotations for Artifact Hub, of this version."""
     shutil.copytree(ROOT / "charts" / "breakeven", folder)
     file = folder / "Chart.yaml"
@@ -79,7 +80,7 @@ def stamped_chart(folder):
     return yaml.safe_load(file.read_text())
 
 
-def release_of(folder):
+def release_of(folder: Path) -> Release:
     """A release with everything but the chart."""
     files, site, layout = folder / "release", folder / "pages", folder / "image"
     files.mkdir()
@@ -89,6 +90,6 @@ def release_of(folder):
     return Release(VERSION, files, site, layout, layout_of(layout))
 
 
-def summed(release):
+def summed(release: Release) -> None:
     sums = {name: digest for name, digest in checksums(release.files).items() if name != "SHA256SUMS"}
     (release.files / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))

@@ -11,6 +11,7 @@ import yaml
 
 from fakes.small_release import VERSION, release_of, stamped_chart
 from shipping import publishing
+from shipping.image import sources_digest
 from shipping.publishing import PROGRAMS, instructions, public, ready
 from shipping.shipping_error import ShippingError
 
@@ -48,7 +49,7 @@ def test_nothing_is_published_that_was_not_made(tmp_path, monkeypatch):
     assert "make it by: make image" in refused()
     image = {
         "version": VERSION,
-        "sources": publishing.sources_digest(ROOT),
+        "sources": sources_digest(ROOT),
         "digest": "sha256:1",
         "unpacked_bytes": 219e6,
     }
