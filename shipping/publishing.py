@@ -151,9 +151,12 @@ def site_lines(release: Release, place: Place, programs: Mapping[str, Path]) -> 
         f"{programs['helm']} repo index {files} --url={place.downloads} --merge={index}",
         f"mv {files}/index.yaml {index}",
         f"cp {_shown(_METADATA)} {site}/",
-        f"cd {site} && touch .nojekyll && git init --quiet && git checkout --quiet -B gh-pages && git add --all",
-        f"cd {site} && git commit --quiet --allow-empty --message='Site of {release.version}'",
-        f"cd {site} && git push --quiet --force {place.git} gh-pages",
+        f"touch {site}/.nojekyll",
+        f"git -C {site} init --quiet",
+        f"git -C {site} checkout --quiet -B gh-pages",
+        f"git -C {site} add --all",
+        f"git -C {site} commit --quiet --allow-empty --message='Site of {release.version}'",
+        f"git -C {site} push --quiet --force {place.git} gh-pages",
     ]
 
 
@@ -174,7 +177,10 @@ def instructions(release: Release, programs: Mapping[str, Path]) -> str:
         "the plugin, as a pull request to krew's index": [
             "gh repo fork kubernetes-sigs/krew-index --clone",
             f"cp {files}/krew-breakeven.yaml krew-index/plugins/breakeven.yaml",
-            f"cd krew-index && git checkout -b breakeven-{tag} && git add plugins && git commit -m 'breakeven {tag}' && gh pr create --fill",
+            f"git -C krew-index checkout -b breakeven-{tag}",
+            "git -C krew-index add plugins",
+            f"git -C krew-index commit -m 'breakeven {tag}'",
+            "(cd krew-index && gh pr create --fill)",
         ],
     }
     return "\n".join(f"\n# {title}\n" + "\n".join(" ".join(line.split()) for line in lines) for title, lines in parts.items())  # fmt: skip
@@ -187,10 +193,9 @@ def rehearse(release: Release, programs: Mapping[str, Path], folder: Path, say: 
         ShippingError: a command failed, or something else came back.
     """
     # Copies: nothing that this run signs or pushes is left where a person publishes from.
-    copies = {"files": folder / "files", "site": folder / "site"}
-    for name, copy in copies.items():
-        shutil.copytree(getattr(release, name), copy)
-    release = replace(release, **copies)
+    shutil.copytree(release.files, folder / "files")
+    shutil.copytree(release.site, folder / "site")
+    release = replace(release, files=folder / "files", site=folder / "site")
     served, bare = folder / "served", folder / "pages.git"
     served.mkdir()
     with contextlib.ExitStack() as up:
