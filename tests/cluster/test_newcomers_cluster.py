@@ -28,8 +28,10 @@ COVERS = ("docs/install.md", "examples/minimal.yaml")
 
 ROOT = Path(__file__).parents[2]
 COSTS = ROOT / "examples" / "engine-costs" / "demo.json"
+MINIMAL = ROOT / "examples" / "minimal.yaml"
+TRIED = "{name: eagle, method: eagle3, model: AngelSlim/Qwen3-8B_eagle3, draftLengths: [3]}"
 PAST_ENDED_S = 1800
-USED_S, FIRST_ROW_S = 320.0, 60.0
+USED_S, FIRST_ROW_S = 170.0, 60.0
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}/tests:{ROOT}"}
 
 
@@ -62,7 +64,7 @@ def cluster():
 
 @contextlib.contextmanager
 def users(cluster):
-    """People ask the target, and have done so for a window of five minutes: a pod that has just begun has no figures."""
+    """People ask the target, and have done so for half a window: a pod that has just begun has no figures."""
     words = [
         sys.executable,
         "-m",
@@ -81,13 +83,20 @@ def users(cluster):
         asking.wait()
 
 
-def test_a_cluster_answers_within_a_minute_of_ten_lines_of_yaml(cluster):
+def test_a_cluster_answers_within_a_minute_of_ten_lines_of_yaml(cluster, tmp_path):
     def said(words):
         done = subprocess.run(
             words, cwd=ROOT, env=cluster.environment, capture_output=True, text=True, check=True
         )
         return done.stdout
 
+    # The method of which the past holds an hour, in place of the page's.
+    minimal, (text, changed) = (
+        tmp_path / "minimal.yaml",
+        re.subn(r"- \{name: lookup.*", f"- {TRIED}", MINIMAL.read_text()),
+    )
+    minimal.write_text(text)
+    assert changed == 1
     programs = ensure(["helm", "kubectl"])
     second, third = (ROOT / "docs" / "install.md").read_text().split("\n## ")[3:5]
     install, named = commands(second)[0], commands(third)
@@ -97,12 +106,12 @@ def test_a_cluster_answers_within_a_minute_of_ten_lines_of_yaml(cluster):
     kubectl = str(programs["kubectl"])
     ready = [kubectl, "rollout", "status", "--timeout=180s"]
     said([*ready, "--namespace=breakeven", "deployment/breakeven"])
-    *workload, service, look = [[kubectl, *words[1:]] for words in named[:4]]
+    *workload, _, look = [[kubectl, *words[1:]] for words in named[:4]]
     for words in workload:
         said(words)
     said([*ready, "--namespace=llm", "deployment/code-vllm"])
     with users(cluster):
-        said(service)
+        said([kubectl, "apply", "--namespace=llm", f"--filename={minimal}"])
         asked_s = time.monotonic()
         while True:
             table = said(look)
@@ -111,6 +120,6 @@ def test_a_cluster_answers_within_a_minute_of_ten_lines_of_yaml(cluster):
             if row.get("PAYS", "") not in {"", "?"} or took_s > 2 * FIRST_ROW_S:
                 break
             time.sleep(1.0)
-    assert row["PAYS"] in {"Yes (past)", "No (past)"}, table
+    assert row["PAYS"] == "Yes (past)", table
     assert took_s < FIRST_ROW_S, table
     assert (row["NAME"], row["MODE"]) == ("code", "Recommend")
