@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help env suitable-python programs demo real load test test-thorough test-faults test-stacks times-baseline check quick-laws quick-library quick-operator types lint contracts compatible-crds coverage docs matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock image release clean
+.PHONY: help env suitable-python programs demo pictures real load test test-thorough test-faults test-stacks times-baseline check quick-laws quick-library quick-operator types lint contracts compatible-crds coverage docs matrix crds-baseline cluster-up cluster-down bench validate mutants fuzz generate generated lock image release publish clean
 
 help: ## List the targets
 	@printf 'Breakeven: does speculative decoding pay, and until which load?\n\nStart with `make demo`; every target first makes what it needs.\n\n'
@@ -37,6 +37,11 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 demo: suitable-python ## Calibrate, decide and roll a simulated GPU fleet: 16 minutes, first 10 more to build (COSTS=file, KEEP=1, STORY=drift, liar or stacks)
 	@$(MAKE) --jobs=2 env programs
 	@$(BIN)/python -m demo $(if $(STORY),--story "$(STORY)") $(if $(COSTS),--costs "$(COSTS)") $(if $(KEEP),--keep)
+
+pictures: env ## Take the pictures of docs/images from the last `make demo`, and photograph the site that has them
+	@$(BIN)/python -m demo.pictures board service report demo
+	@$(MAKE) docs
+	@$(BIN)/python -m demo.pictures site
 
 suitable-python:
 	$(SUITABLE_PYTHON)
@@ -106,6 +111,9 @@ image: env ## The operator's image, by docker, podman or buildah, into .image (E
 
 release: env ## Every file of a release of the tag that is checked out, each tried, into dist/VERSION (TAG=v0.2.0 rehearses it): ten minutes
 	@$(BIN)/python -m shipping release $(if $(TAG),--tag "$(TAG)")
+
+publish: env docs ## What a person with an account runs to publish image, chart, plugin and site, each tried here before (TAG=v0.2.0): a minute, first 20 to build
+	@$(BIN)/python -m shipping publish $(if $(TAG),--tag "$(TAG)")
 
 cluster-up: env ## A control plane, two GPU nodes and Prometheus on loopback; prints the kubeconfig's path
 	@$(BIN)/python -m localcluster up

@@ -132,6 +132,7 @@ async def _acts(scene: Scene) -> TextChange:
     after = await director.profile(profile_name())
     right_after = fastest_arm(after, _RPS, _MIN_GAIN)
     await director.until(f"{right_after} runs", lambda: settled(right_after), _TIMEOUT_S)
+    await scene.photographed("board", "service")
     return TextChange(
         changed_s,
         left_s,

@@ -138,6 +138,7 @@ async def _acts(scene: Scene) -> RollsSeen:
     await director.until(
         "a while in which nothing happens", lambda: time.time() > ended_s + _AFTERWARDS_S, 10 * _AFTERWARDS_S
     )
+    await scene.photographed("board", "service")
     return RollsSeen(
         tuple(status().get("history") or ()), str((status().get("current") or {}).get("arm", ""))
     )

@@ -104,6 +104,17 @@ class Scene:
 
         return await self.director.calibrated(CALIBRATION_TIMEOUT_S, again)
 
+    async def photographed(self, *names: str) -> None:
+        """Photograph the board as it is now, while users go on asking.
+
+        Args:
+            names: `board`, the page of all services, and `service`, the page of the first one.
+        """
+        paths = {"board": "", "service": f"services/{installation.NAMESPACE}/{next(iter(self.players))}"}
+        address = await asyncio.to_thread(installation.board_address, self.cluster)
+        pages = {name: paths[name] for name in names}
+        self.view.step(await asyncio.to_thread(photograph, address, pages, RESULTS))
+
 
 @dataclass(frozen=True, slots=True)
 class Performance(Generic[Told]):
@@ -175,7 +186,6 @@ def perform(
             view.step(f"operator installed by Helm; {installed(cluster)}")
             view.step(f"look at {installation.board_address(cluster)} while it runs: a page of all services")
             told = asyncio.run(_play(cluster, record, view, cast, acts))
-            view.step(photograph(installation.board_address(cluster), _pages(cast), RESULTS))
         failures = operator_failures(*installation.operator_log(cluster))
         performance = Performance(record, told, _writes(cluster, cast), failures, cluster)
         if keep:
@@ -213,11 +223,6 @@ async def _play(
         record.requests = len(outcomes)
         record.failures = [f"{o.error} ({o.pod})" for o in outcomes if o.error]
     return told
-
-
-def _pages(cast: tuple[Casting, ...]) -> dict[str, str]:
-    """The board's pages by the name of their picture: all services, and the first one."""
-    return {"board": "", "service": f"services/{installation.NAMESPACE}/{cast[0].name}"}
 
 
 def _writes(cluster: LocalCluster, cast: tuple[Casting, ...]) -> dict[str, list[str]]:

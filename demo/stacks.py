@@ -128,6 +128,7 @@ async def _acts(scene: Scene) -> dict[str, Story]:
     phases = {name: story.phases[0] for name, story in stories.items()}
     view.step("low load: " + ", ".join(f"{name} {phase.rps:.1f} rps" for name, phase in phases.items()))
     await director.play(phases, timeout_s=_ROLL_TIMEOUT_S, measure_s=_MEASURE_S)
+    await scene.photographed("board", "service")
     return stories
 
 

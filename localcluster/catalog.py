@@ -267,10 +267,39 @@ CLIENTS: Final = (
     ),
 )
 """Other versions of what people install with, for tests of the chart: built for whoever names them."""
+PUBLISHING: Final = (
+    Bundle(
+        folder="krew",
+        requires="sigs.k8s.io/krew",
+        programs=(Program("krew", "sigs.k8s.io/krew/cmd/krew", 40),),
+        stamps=("sigs.k8s.io/krew/internal/version.gitTag={version}",),
+    ),
+    Bundle(
+        folder="registry",
+        requires="github.com/distribution/distribution/v3",
+        programs=(Program("registry", "github.com/distribution/distribution/v3/cmd/registry", 240),),
+        stamps=("github.com/distribution/distribution/v3/version.version={version}",),
+    ),
+    Bundle(
+        folder="cosign",
+        requires="github.com/sigstore/cosign/v3",
+        programs=(
+            Program(
+                "crane",
+                "github.com/google/go-containerregistry/cmd/crane",
+                120,
+                versioned_by="github.com/google/go-containerregistry",
+            ),
+            Program("cosign", "github.com/sigstore/cosign/v3/cmd/cosign", 600),
+        ),
+        stamps=("sigs.k8s.io/release-utils/version.gitVersion={version}",),
+    ),
+)
+"""Programs that publish a release, and the registry that a dry run pushes to: built for `make publish`."""
 EVERYDAY: Final = tuple(program.name for bundle in BUNDLES for program in bundle.programs)
 PROGRAMS: Final = {
     program.name: CataloguedProgram(bundle, program)
-    for bundle in (*BUNDLES, *CONTROLLERS, *SOURCES, *CLIENTS)
+    for bundle in (*BUNDLES, *CONTROLLERS, *SOURCES, *CLIENTS, *PUBLISHING)
     for program in bundle.programs
 }
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")

@@ -1,4 +1,4 @@
-"""`python -m shipping image` and `python -m shipping release`; `make` calls them."""
+"""`python -m shipping image`, `release` and `publish`; `make` calls them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from breakeven import __version__
 from shipping.image import Wish, make_image
+from shipping.publishing import publish as publish_release
 from shipping.release import make_release
 from shipping.shipping_error import ShippingError
 
@@ -39,6 +40,13 @@ def image(engine: str, base: str, *, twice: bool) -> None:
 def release(tag: str) -> None:
     """Makes a release and says where it is."""
     click.echo(f"files: {make_release(tag, click.echo)}")
+
+
+@root.command(help="Try to publish that release here, then print the commands that publish it.")
+@click.option("--tag", default="", help="as of release")
+def publish(tag: str) -> None:
+    """Tries it and prints the commands."""
+    publish_release(tag, click.echo)
 
 
 def main() -> int:

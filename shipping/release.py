@@ -41,7 +41,7 @@ def make_release(tag: str = "", say: Say = print) -> Path:
     Raises:
         ShippingError: there is no such tag, the changelog says nothing, or a file does not work.
     """
-    tag = tag or _tag_here()
+    tag = tag or tag_here()
     version = version_of(tag)
     exists = bool(git("tag", "--list", tag))
     commit = f"{tag}^{{commit}}" if exists else "HEAD"
@@ -186,7 +186,12 @@ def _chart(
         )
 
 
-def _tag_here() -> str:
+def tag_here() -> str:
+    """The first tag of the commit that is checked out.
+
+    Raises:
+        ShippingError: it has none.
+    """
     tags = git("tag", "--points-at", "HEAD").split()
     if not tags:
         raise ShippingError(

@@ -20,6 +20,10 @@ GUESTS = ("CHANGELOG.md", "charts/breakeven/README.md", "examples/README.md")
 
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _CODE = re.compile(r"(```.*?```|`[^`\n]+`)", re.DOTALL)
+_UNNAMED = re.compile(
+    r'aria-labelledby="__nav_\w+"([^>]*>\s*<label class="md-nav__title".*?</span>\s*([^<]+?)\s*</label>)',
+    re.DOTALL,
+)
 _NAME = re.compile(r"(?<=<td><code>)[^<]+(?=</code>)")
 
 
@@ -50,13 +54,15 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let names of fields break at their dots, and a keyboard scroll blocks of code."""
+    """Let names of fields break at their dots, and a keyboard scroll tables."""
     html = _NAME.sub(lambda name: name[0].replace(".", ".<wbr>"), html)
-    return html.replace("<pre><", '<pre tabindex="0"><')
+    return html.replace("<table>", '<table tabindex="0">')
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Name the dialog of the search, which the theme leaves without a name."""
+    """Name what the theme leaves without a name for who does not see it: the search, and lists of pages; no key leads to its hidden switches."""
+    output = _UNNAMED.sub(r'aria-label="\2"\1', output)
+    output = output.replace('class="md-option"', 'class="md-option" tabindex="-1"')
     return output.replace('role="dialog">', 'role="dialog" aria-label="Search">', 1)
 
 

@@ -27,7 +27,7 @@ from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 from localcluster import LocalCluster, optional_controllers
 from localcluster.account import account
 from localcluster.binaries import ensure
-from localcluster.catalog import CLIENTS, EVERYDAY, SOURCES
+from localcluster.catalog import CLIENTS, EVERYDAY, PUBLISHING, SOURCES
 from operatorcluster.administrator import Administrator
 from operatorcluster.fixtures import place, shows, stage  # noqa: F401 - fixtures of the operator's tests
 from operatorcluster.optional import asked
@@ -106,6 +106,8 @@ OPTIONAL = (
     *optional_controllers.NAMES,
     *(program.name for bundle in (*SOURCES, *CLIENTS) for program in bundle.programs),
 )
+# A quarter of an hour for one file: for whoever wants all built, and for no landing.
+AT_A_RELEASE = tuple(program.name for bundle in PUBLISHING for program in bundle.programs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -117,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     # Of several processes the first: it runs no test, and what the others print while they build is seen by nobody.
     if config.getoption("numprocesses", None) and not config.option.collectonly:
-        ensure((*EVERYDAY, *asked(OPTIONAL)))
+        ensure((*EVERYDAY, *asked((*OPTIONAL, *AT_A_RELEASE))))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -126,7 +128,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if wanted and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
-            ensure((*EVERYDAY, *asked(OPTIONAL)))
+            ensure((*EVERYDAY, *asked((*OPTIONAL, *AT_A_RELEASE))))
 
 
 @pytest.hookimpl(wrapper=True)

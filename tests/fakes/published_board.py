@@ -115,7 +115,10 @@ def fleet_of(settled: Publication) -> Publication:
             ),
         },
         RECOMMENDED: {
-            "display": {"arm": "none", "speedup": "1.63 [1.40,1.89] expected", "load": "3.15 rps", "reason": "GainAboveThreshold"},
+            "display": {
+                "arm": "none", "speedup": "1.63 [1.40,1.89] expected", "load": "3.15 rps", "reason": "GainAboveThreshold",
+                "break_even": "9.08 rps (eagle/schedule)",
+            },
             "decision": {"load_rps": 3.15, "running_arm": "none", "reason": "GainAboveThreshold", "action": "Recommend",
                 "message": "eagle/3 is 1.63x (90 %: 1.40 to 1.89) at 3.15 rps per replica; it pays until 9.08 rps (8.41 or more)",
             },

@@ -173,8 +173,10 @@ def test_on_a_laptop_a_service_is_one_line(browser, address):
     show(browser, address, LAPTOP)
     rows = browser.find_elements(By.CSS_SELECTOR, ".services tbody tr:not(.group)")
     heights = {row.find_element(By.TAG_NAME, "a").text: row.rect["height"] for row in rows}
+    # A name without end and a break-even that names its arm take a second one.
     long = heights.pop("tools/a-service-with-a-very-long-name-of-its-own")
-    assert max(heights.values()) < 45 < long
+    named = heights.pop("llm/mail")
+    assert max(heights.values()) < 45 < min(long, named)
 
 
 def focused(browser):

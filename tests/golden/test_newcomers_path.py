@@ -1,7 +1,7 @@
 """The ways to begin that need no cluster lead to an answer in seconds of computing, as the README's table says.
 
-CPU time, not the clock: the machine of the tests has other work. The cluster's first row has its minute in
-tests/fleet/test_first_answer.py, and the demo times itself.
+CPU time, not the clock: the machine of the tests has other work. The cluster's first row has its minute by the clock in
+tests/cluster/test_newcomers_cluster.py, the demo its sixteen in tests/timekeeping/stages.py.
 """
 
 from __future__ import annotations

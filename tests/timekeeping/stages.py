@@ -79,9 +79,13 @@ def thorough_stages() -> tuple[Stage, ...]:
     """Stages of `make test-thorough`."""
     return (
         _STATIC,
+        # A test in a browser looks at it.
+        Stage("site", ("make", "docs")),
         Stage("lines counted", ("make", "coverage")),
         _PROGRAMS,
         _real_parts("all"),
+        # A newcomer was promised this time.
+        Stage("demo", ("timeout", "16m", "make", "demo")),
         Stage("faults repeated", ("make", "test-faults")),
         Stage("mutants", ("make", "mutants", "COUNT=60", f"SEED={int(time.time()) // 86400}")),
         Stage("Pythons", ("make", "matrix")),

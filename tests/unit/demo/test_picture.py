@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
-import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -14,51 +12,25 @@ from breakeven.profile import Profile
 from breakeven.reporting.lines import arm_curves
 from breakeven.reporting.theme import LIGHT, drawing
 from demo.picture import draw
-from demo.record import EndedRoll, PhaseResult, Record, Sample, ServiceRecord, Speedup
-from demo.story import tell
-from fakes.lawful_profile import lawful_profile_json
+from demo.record import Record, Sample, ServiceRecord
+from fakes.played_day import EAGLE, FIRST_LOOK_S, PAYS_UNTIL_A_LOAD, STARTED_S, played_day, profile_of
 
-EAGLE = Arm("eagle3", 3, "eagle")
-STARTED_S, FIRST_LOOK_S = 1000.0, 40.0
 # Where one arm saturates long before the demo's high load, that load lies beyond the end of the speedup's line.
 ENGINES = {
-    "until a load": {NO_SPECULATION: (0.46, 0.032), EAGLE: (0.27, 0.056)},
+    "until a load": PAYS_UNTIL_A_LOAD,
     "until a low load": {NO_SPECULATION: (0.46, 0.032), EAGLE: (0.40, 0.08)},
     "always": {NO_SPECULATION: (0.50, 0.068), EAGLE: (0.25, 0.034)},
     "never": {NO_SPECULATION: (0.46, 0.030), EAGLE: (0.55, 0.072)},
 }
 
 
-def profile_of(laws: dict[Arm, tuple[float, float]]) -> Profile:
-    tokens = {arm: 1.0 + 0.6 * arm.k for arm in laws}
-    return Profile.from_json(
-        lawful_profile_json(laws, tokens, prompt_tokens=64.0, output_tokens=16.0, gpu="A100"), "laws"
-    )
-
-
 @pytest.fixture(scope="module", params=list(ENGINES.values()), ids=list(ENGINES))
 def drawn(request):
     """The figure of a run in which everything happened as the laws say, after it was laid out."""
-    profile = profile_of(request.param)
-    service = ServiceRecord("chat", "A100", "RollingUpdate")
-    edges = STARTED_S + FIRST_LOOK_S + 50.0 * np.arange(4)
-    for phase, (start, end) in zip(tell(profile, 0.05).phases, pairwise(edges), strict=True):
-        arm = phase.best.name
-        service.samples += [
-            Sample(float(at), phase.rps, 0.5, arm, arm, "Yes", "", "Any", phase.name == "high", "")
-            for at in np.arange(start, end)
-        ]
-        service.phases.append(
-            PhaseResult(phase, float(start), float(end), float(start), 0.5, 9, 1.0, arm, arm, "Any", False)
-        )
-    service.rolls += [
-        EndedRoll(0.0, "none", "eagle/3", "Confirmed", Speedup(1.7, 1.6, 1.8), Speedup(1.8, 1.4, 2.4), 900),
-        EndedRoll(1.0, "eagle/3", "none", "Unmeasured", Speedup(1.2), None, 0),
-    ]
+    record, profile = played_day(request.param)
     with drawing(LIGHT):
         # Two columns, as in the demo: names have as little room as they have there.
-        services = {"chat": service, "code": replace(service, name="code")}
-        figure = draw(Record(STARTED_S, services), dict.fromkeys(services, profile), LIGHT)
+        figure = draw(record, dict.fromkeys(record.services, profile), LIGHT)
         FigureCanvasAgg(figure).draw()
         yield figure
 

@@ -28,6 +28,7 @@ CALLED_FROM_OUTSIDE = {
     "gpu_platform",  # by vLLM, which finds it as a platform plugin
     "find_spec",  # by Python's imports
     *("changes_since", "to_frame"),  # by users of the library, from `import breakeven`
+    "log_message",  # by the server of the standard library
     "fetch",  # by kopf: of the session, and of where it keeps an object's last version
     "iter_chunked",
     "format_commands",  # by click, to write --help

@@ -11,6 +11,7 @@ from localcluster.catalog import (
     CLIENTS,
     CONTROLLERS,
     PROGRAMS,
+    PUBLISHING,
     SOURCES,
     pinned_version,
     toolchain_version,
@@ -43,7 +44,9 @@ def test_lock_has_hashes_and_no_registry_address():
     ]
 
 
-@pytest.mark.parametrize("bundle", [*BUNDLES, *CONTROLLERS, *SOURCES, *CLIENTS], ids=lambda b: b.folder)
+@pytest.mark.parametrize(
+    "bundle", [*BUNDLES, *CONTROLLERS, *SOURCES, *CLIENTS, *PUBLISHING], ids=lambda b: b.folder
+)
 def test_every_program_is_a_tool_of_its_module(bundle):
     # Otherwise `go mod tidy` drops what it needs from go.sum.
     go_mod = (bundle.source / "go.mod").read_text()

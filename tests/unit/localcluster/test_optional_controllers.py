@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from localcluster import binaries, building, optional_controllers
-from localcluster.catalog import CLIENTS, CONTROLLERS, EVERYDAY, PROGRAMS, SOURCES, manifests_of
+from localcluster.catalog import CLIENTS, CONTROLLERS, EVERYDAY, PROGRAMS, PUBLISHING, SOURCES, manifests_of
 from localcluster.failure import LocalClusterError
 from localcluster.state import StateFolder
 from localcluster.toolchain import Toolchain
@@ -133,7 +133,9 @@ def test_a_program_without_its_manifests_is_refused(tmp_path):
 
 def test_nobody_builds_them_unasked():
     assert not set(EVERYDAY) & {
-        program.name for bundle in (*CONTROLLERS, *SOURCES, *CLIENTS) for program in bundle.programs
+        program.name
+        for bundle in (*CONTROLLERS, *SOURCES, *CLIENTS, *PUBLISHING)
+        for program in bundle.programs
     }
     assert set(optional_controllers.NAMES) <= set(PROGRAMS)
 
