@@ -133,3 +133,10 @@ async def test_a_parent_whose_controller_has_made_nothing_says_so() -> None:
     await world.until(lambda: world.reason == "TargetUnreadable", cycles=6)
     assert "has made no Deployment of it" in world.decision["message"]
     assert INFERENCE_SERVICES.kind in world.decision["message"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_no_arm_is_proposed_for_a_pod_template_that_a_controller_makes(form: Any) -> None:
+    world = owned(form, mode="NextRollout")
+    await world.until(lambda: "NextRolloutMissing" in str(world.whole.get("conditions")), cycles=20)
+    assert world.value is None

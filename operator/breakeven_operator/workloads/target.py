@@ -172,7 +172,8 @@ def _nothing_takes(workload: Workload, *, takes_proposals: bool) -> Refusal | No
             "mode NextRollout needs the chart's MutatingAdmissionPolicy, which a cluster has from Kubernetes 1.36 on: upgrade the "
             "cluster and then the chart, or use another mode",
         )
-    if workload.kind.template_at[-1].lower().endswith("template"):
+    # The annotation of an object whose controller makes another one is no part of a pod template.
+    if not workload.kind.made_as:
         return None
     return Refusal(
         ClusterReason.NEXT_ROLLOUT_MISSING,
