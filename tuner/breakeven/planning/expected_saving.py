@@ -79,7 +79,7 @@ class Stakes:
     margin: float = 0.03
     doubt: float = 1.0
     risk: float = 0.12
-    day_risk: float | None = None
+    day_risk: float = 1.0
     jump: float = 1.5
     carried: float = 0.95
     young_s: float = _DAY_S
@@ -339,7 +339,9 @@ class _View:
         is then the same without a queue that grows on the remaining replicas.
         """
         if self.queued:
-            return _Change(spared, self._roll_cost(b), min(safer, 0.0))
+            # A roll that takes no replica away lets the queue shrink all the time.
+            roll = self._roll_cost(b) if self.stakes.away_share else np.zeros_like(spared)
+            return _Change(spared, roll, min(safer, 0.0))
         return _Change(self._saving(b) + spared, self._roll_cost(b), safer)
 
     def _waited(self) -> tuple[FloatArray, FloatArray]:
@@ -381,21 +383,21 @@ class _View:
         )
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
-        if stakes.day_risk is not None:
-            risks = np.maximum(risks, self._days(none, float(shares @ rates), stakes.day_risk))
+        if stakes.day_risk < 1.0:
+            risks = np.maximum(risks, self._days(none, jump, stakes.day_risk))
         return risks, np.maximum(costs - accounts, 0.0)
 
-    def _days(self, none: int, mean_rps: float, share: float) -> FloatArray:
-        """Worth of not risking the worst hour of a day on each arm (request-seconds a day); (A,)."""
+    def _days(self, none: int, jump: Jump, share: float) -> FloatArray:
+        """Worth of not risking the worst hours of a day on each arm (request-seconds a day); (A,)."""
         i = self.running
         levels = np.array([law.c1_s / law.c2_s for law in self.laws])
         half = levels[:, None] * (self.factors[..., 0] / self.factors[..., 1]).T
         # A young service may meet any load: a reason not to enter an arm, and none to leave it.
         known_days = self.ahead.known_s / self.stakes.young_s if self.stakes.young_s else 1.0
-        most = np.full(len(self.laws), credible_rps(self.largest_rps, mean_rps, known_days))
-        most[i] = credible_rps(self.largest_rps, mean_rps, 1.0)
+        most = np.full(len(self.laws), credible_rps(self.largest_rps, jump.after_rps, known_days))
+        most[i] = credible_rps(self.largest_rps, jump.after_rps, 1.0)
         slack = np.where(np.arange(len(most)) == i, _STAYS, 1.0)
-        return Day(Outflow(self.carries, half), self.seen, mean_rps, none).worth_avoiding(most, share, slack)
+        return Day(Outflow(self.carries, half), self.seen, none, jump).worth_avoiding(most, share, slack)
 
     def _option(
         self,
