@@ -59,10 +59,6 @@ class Outflow:
     carries_rps: FloatArray
     half: FloatArray
 
-    def of(self, place: int) -> Outflow:
-        """One arm of several."""
-        return Outflow(self.carries_rps[place], self.half[place])
-
     def after(
         self, inflight: FloatArray, rps: FloatArray, during_s: FloatArray | float, steps: int
     ) -> tuple[FloatArray, FloatArray]:
@@ -107,8 +103,9 @@ _MOST_USED = 0.99
 _DAY_S = 86400.0
 _LEAST = 1e-12
 _WORST = np.array([(0.9, 4.0), (0.95, 4.0), (1.0, 4.0), (1.1, 4.0), (1.6, 1.0 / 3.0)]) * (1.0, LASTS_S)
-"""Overloads that cost most on an arm that carries less: share of what no speculation carries, and time (s). A morning near capacity takes
-longest to drain, and a storm is over before a roll is."""
+"""Overloads that cost most on an arm that carries less: share of what no speculation carries, and time (s).
+
+What is lost grows with the time near capacity, and a storm is over before a roll is."""
 _STEPS = 8
 _BEYOND = 1.2
 """Share by which a load that varies may exceed its largest hour; published weeks of requests reached 1.4 times theirs."""
@@ -157,9 +154,9 @@ def worth_avoiding(costs: FloatArray, account: FloatArray) -> FloatArray:
 # The worst hours that a day may bring, on every arm, and the bound on their cost.
 #
 # No forecast shows the first overload. An arm of 3 % less saturation than no speculation makes a day with an hour at capacity 1.4
-# times as long, one of 8 % less 1.7 times. A roll in its middle costs as much if it takes replicas away: that is most of the
-# loss. A roll to new replicas first costs a twentieth of it. So the loss of a day is bounded by not running an arm that can neither stay nor be
-# left: the day is calculated as usual, with some hours at each load that may come.
+# times as long, one of 8 % less 1.7 times. A roll in its middle costs as much if it takes replicas away, and little if new ones
+# come first. So the loss of a day is bounded by not running an arm that can neither stay nor be left: the day is calculated as
+# usual, with some hours at each load that may come.
 
 
 def credible_rps(largest_rps: float, mean_rps: float, known_days: float) -> float:
@@ -191,18 +188,7 @@ class Day:
         """
         shares, lasts_s = _WORST.T[:, :, None, None]
         rps = np.minimum(shares * self.arms.carries_rps[self.none], credible_rps[:, None])
-        none, left = self.arms.of(self.none), 1.0 - self.jump.away_share
-        rolling = Outflow(
-            left * (self.arms.carries_rps + none.carries_rps) / 2.0, left * (self.arms.half + none.half) / 2.0
-        )
-        stay, leave, without = (
-            self._taken(rps, held, course)
-            for held, course in (
-                (self.usual, (self.arms, self.arms, self.arms)),
-                (self.usual, (self.arms, rolling, none)),
-                (self.usual[self.none], (none, none, none)),
-            )
-        )
+        stay, leave, without = self._taken(rps, lasts_s)
         hours = np.minimum(stay, leave)
         usual, rest_s = self.usual.mean(axis=-1), _DAY_S - lasts_s[..., 0]
         costs = np.maximum((hours - without).mean(axis=-1), 0.0)
@@ -211,20 +197,21 @@ class Day:
         budgets = np.maximum(slack * (share * days + spared), _LEAST)
         return np.asarray(worth_avoiding(costs, budgets).max(axis=0))
 
-    def _taken(
-        self, rps: FloatArray, usual: FloatArray, course: tuple[Outflow, Outflow, Outflow]
-    ) -> FloatArray:
-        """Request-seconds until no more are in flight than usual, at a rate (1/s) until it is noticed, during a roll, and after it.
+    def _taken(self, rps: FloatArray, lasts_s: FloatArray) -> FloatArray:
+        """Request-seconds at a rate (1/s), which lasts for a time (s), and until no more are in flight than usual.
 
-        Every course takes the same steps, so that their errors are alike.
+        On each arm, on the way from it to no speculation, and without it all the time: all by the same steps, so that their errors are alike.
         """
-        jump, held, whole = self.jump, usual, np.zeros(())
-        lasts_s = _WORST[:, 1, None, None]
-        noticed_s, rolled_s = (
-            np.minimum(lasts_s, at_s) for at_s in (jump.noticed_s, jump.noticed_s + jump.roll_s)
-        )
-        spans_s = (noticed_s, rolled_s - noticed_s, lasts_s - rolled_s)
-        for law, during_s in zip(course, spans_s, strict=True):
-            held, taken = law.after(held, rps, during_s, _STEPS)
-            whole = whole + taken
-        return whole + course[-1].drained(held - usual, jump.after_rps)
+        jump, own = self.jump, np.stack([self.arms.carries_rps, self.arms.half])
+        none = np.broadcast_to(own[:, self.none, None], own.shape)
+        rolling = (1.0 - jump.away_share) * (own + none) / 2.0
+        without = np.broadcast_to(self.usual[self.none], self.usual.shape)
+        held = usual = np.stack([self.usual, self.usual, without])[:, None]
+        courses = (own, own, none), (own, rolling, none), (own, none, none)
+        ends_s = [jump.noticed_s, jump.noticed_s + jump.roll_s, np.inf]
+        whole, begins_s, law = np.zeros(()), 0.0, self.arms
+        for laws, at_s in zip(courses, ends_s, strict=True):
+            law, until_s = Outflow(*np.stack(laws, axis=1)[:, :, None]), np.minimum(lasts_s, at_s)
+            held, taken = law.after(held, rps, until_s - begins_s, _STEPS)
+            whole, begins_s = whole + taken, until_s
+        return whole + law.drained(held - usual, jump.after_rps)
