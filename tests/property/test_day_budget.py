@@ -18,6 +18,7 @@ from breakeven.planning.expected_saving import (
 )
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.learned_laws import FittedLaw
+from breakeven.planning.objective import Policy
 from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S, Day, Jump, Outflow, credible_rps
 from draws import draws
@@ -33,7 +34,7 @@ MILD, SLOW, BLOCK = (
 )
 """No speculation and a drafter that carries 3, 8 and 4 % less and takes 23, 37 and 50 % less time alone."""
 BOUND = Stakes(start_up_s=120.0, day_risk=0.3)
-SURGING = Stakes(start_up_s=480.0, away_share=0.0, noticed_s=150.0, day_risk=0.05)
+SURGING = Stakes(start_up_s=480.0, away_share=0.0, noticed_s=150.0, day_risk=Policy().day_risk)
 """Pods that take as long as a roll pod by pod, and of which none is away."""
 
 
