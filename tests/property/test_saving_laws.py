@@ -581,8 +581,8 @@ def test_no_roll_takes_replicas_away_from_a_queue_that_it_does_not_shorten(carri
 def test_an_overload_is_left_in_its_first_minutes_only_if_new_replicas_come_first(
     start_up_s, away_share, arm
 ):
-    """By half of a block drafter's time per request and 4 % less capacity; staying costs less than a quarter of the replicas."""
-    laws = [fitted(NO_SPECULATION, 3.0, 0.1, 0.005), fitted(EAGLE, 1.5, 0.104, 0.005)]
+    """An arm of 1.5 % less capacity: staying costs less than a quarter of the replicas, and more than no replica at all."""
+    laws = [fitted(NO_SPECULATION, 3.0, 0.1, 0.005), fitted(EAGLE, 1.5, 0.1015, 0.005)]
     ahead = replace(forecast(PastRates([5 * DAY_S], [6.0]), 5 * DAY_S, 10.0, 14400.0), known_s=5 * DAY_S)
     memory = DecisionMemory(EAGLE, largest=LargestRate(10.0, 5 * DAY_S))
     stakes = Stakes(start_up_s=start_up_s, away_share=away_share)
