@@ -209,7 +209,7 @@ class Day:
         held = usual = np.stack([self.usual, self.usual, without])[:, None]
         courses = (own, own, none), (own, rolling, none), (own, none, none)
         ends_s = [jump.noticed_s, jump.noticed_s + jump.roll_s, np.inf]
-        whole, begins_s, law = np.zeros(()), 0.0, self.arms
+        whole, begins_s, law = np.zeros(()), np.zeros(()), self.arms
         for laws, at_s in zip(courses, ends_s, strict=True):
             law, until_s = Outflow(*np.stack(laws, axis=1)[:, :, None]), np.minimum(lasts_s, at_s)
             held, taken = law.after(held, rps, until_s - begins_s, _STEPS)
