@@ -383,7 +383,9 @@ class _View:
         )
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
-        if stakes.day_risk < 1.0:
+        # A load that never moved brings no other hours.
+        moves = largest_rps > (1.0 + _LEAST_RPS) * jump.after_rps
+        if stakes.day_risk < 1.0 and (moves or self.ahead.known_s < stakes.young_s):
             risks = np.maximum(risks, self._days(none, jump, stakes.day_risk))
         return risks, np.maximum(costs - accounts, 0.0)
 
