@@ -1,10 +1,10 @@
 """Whether following the load or following changes is safe, and what each gains: generated loads, and loads that meet capacity.
 
-Both are replayed on every load, on one of four fleets (`policy_worlds.py`) in turns, with an engine exactly as profiled. Per set and policy:
-geometric mean and worst of the speedup over no speculation; the same over the best static arm and over hindsight that pays for
+Both are replayed on every load, on one of four fleets (`policy_worlds.py`) in turns, with an engine exactly as profiled: four replicas that
+are rolled one by one, each away for two minutes, and one replica that is replaced by a new pod within eight. Per set and policy: geometric mean and worst of the speedup over no speculation; the same over the best static arm and over hindsight that pays for
 rolls; the worst day over no speculation, and how many of all days lose more than 5 %; rolls a day, mean and most.
-`PYTHONPATH=tests .venv/bin/python tests/bench/bench_policies.py` takes minutes. `--day-risk 0.05` bounds each day, `--only TEXT` takes the sets with
-such a title, `--every` prints a line per load, `--all-fleets` takes every fleet.
+`PYTHONPATH=tests .venv/bin/python tests/bench/bench_policies.py` takes minutes. `--day-risk` is a share other than the default, `--only TEXT` takes
+the sets with such a title, `--seed` other loads, `--every` prints a line per load, `--all-fleets` takes every fleet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from bench.generated_loads import Kind, generated
 from bench.overload_loads import CHOSEN, OTHERS, WINDOW_S, overloaded
-from bench.policy_worlds import FLEETS, START_UP_S, TOKENS, profile_of
+from bench.policy_worlds import FLEETS, TOKENS, profile_of
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.objective import Policy
 from breakeven_sim.replay.fleet_arms import LawArms
@@ -29,7 +29,8 @@ from breakeven_sim.replay.study import DECIDED, Study, static_name
 from breakeven_sim.replay.traces import RateTrace
 
 SEED = 401
-REPLICAS = 4
+ROLLS = {"pods away first": (4, 120.0), "new pods first": (1, 480.0)}
+"""Replicas, and the time that each takes to start (s), by how a roll goes; the replay renews a single replica by a new pod."""
 GENERATED, OVERLOAD = "generated, peak 60 to 95 %", "overload"
 _DAY_S = 86400.0
 _LOSS = 0.95
@@ -42,6 +43,8 @@ class Asked:
     group: str
     title: str
     fleet: str
+    rolls: str
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,13 @@ class Score:
     rolls: int
 
 
-def worlds(*, every: bool) -> list[Asked]:
-    """Every load on one fleet, in turns, or on every fleet."""
+def worlds(seed: int, *, every: bool) -> list[Asked]:
+    """Every load on one fleet, in turns, or on every fleet, rolled either way."""
     loads = [(GENERATED, str(kind)) for kind in Kind] + [(OVERLOAD, title) for title in CHOSEN | OTHERS]
     fleets = list(FLEETS)
     return [
-        Asked(*load, fleet)
+        Asked(*load, fleet, rolls, seed)
+        for rolls in ROLLS
         for place, load in enumerate(loads)
         for fleet in (fleets if every else [fleets[place % len(fleets)]])
     ]
@@ -70,27 +74,28 @@ def worlds(*, every: bool) -> list[Asked]:
 
 def trace_of(asked: Asked) -> RateTrace:
     """Its load: a generated one has a peak of 60 to 95 % of what the fleet carries without speculation, drawn from its name."""
-    capacity_rps = REPLICAS / FLEETS[asked.fleet][NO_SPECULATION][1]
+    capacity_rps = ROLLS[asked.rolls][0] / FLEETS[asked.fleet][NO_SPECULATION][1]
     if asked.group == OVERLOAD:
-        return overloaded(asked.title, SEED, capacity_rps)
+        return overloaded(asked.title, asked.seed, capacity_rps)
     kind = Kind(asked.title)
-    random = np.random.default_rng((SEED, list(Kind).index(kind), list(FLEETS).index(asked.fleet)))
+    random = np.random.default_rng((asked.seed, list(Kind).index(kind), list(FLEETS).index(asked.fleet)))
     share = 1.0 if kind is Kind.TO_CAPACITY else float(random.uniform(0.6, 0.95))
-    return generated(kind, SEED, share * capacity_rps)
+    return generated(kind, asked.seed, share * capacity_rps)
 
 
-def scores(asked: Asked, day_risk: float | None) -> list[Score]:
+def scores(asked: Asked, day_risk: float) -> list[Score]:
     """Replay a load on a fleet under both policies, every static arm and hindsight."""
+    replicas, start_up_s = ROLLS[asked.rolls]
     laws = FLEETS[asked.fleet]
     profile = profile_of(laws)
     candidates = [arm for arm in laws if arm.k]
-    policy = Policy(roll_seconds=START_UP_S, day_risk=day_risk)
+    policy = Policy(roll_seconds=start_up_s, day_risk=day_risk)
     study = Study(
         LawArms(profile, TOKENS),
         profile,
         trace_of(asked),
         candidates,
-        REPLICAS,
+        replicas,
         policy,
         compared=tuple(DECIDED),
         stepped_s=WINDOW_S,
@@ -137,13 +142,14 @@ def line_of(title: str, found: list[Score]) -> str:
     days = np.concatenate([one.days for one in found])
     rolls = [one.rolls / max(len(one.days), 1) for one in found]
     lost = int((days < _LOSS).sum())
-    return f"  {title:58}{pairs}  {days.min():6.3f} {lost:4} of {len(days):<5} {sum(rolls) / len(rolls):5.2f} /{max(rolls):5.2f}"
+    return f"  {title:76}{pairs}  {days.min():6.3f} {lost:4} of {len(days):<5} {sum(rolls) / len(rolls):5.2f} /{max(rolls):5.2f}"
 
 
 def main() -> int:
     """Print the table; 1 if the policy that a user gets by default loses a day by more than 5 %."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    options.add_argument("--day-risk", type=float, help="policy.day_risk: what a bound on each day costs")
+    options.add_argument("--day-risk", type=float, default=Policy().day_risk, help="policy.day_risk")
+    options.add_argument("--seed", type=int, default=SEED, help="of the loads")
     options.add_argument("--only", default="", help="sets whose title holds this text")
     options.add_argument("--every", action="store_true", help="a line per load and fleet")
     options.add_argument(
@@ -153,21 +159,29 @@ def main() -> int:
     given = options.parse_args()
     # One thread per world: matrices of six by six are slower on many.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    asked = [one for one in worlds(every=given.all_fleets) if given.only in one.group]
+    asked = [
+        one for one in worlds(given.seed, every=given.all_fleets) if given.only in f"{one.group}, {one.rolls}"
+    ]
     say(
-        f"seed {SEED}, {REPLICAS} replicas, fleets {', '.join(FLEETS)}, dayRiskPercent {given.day_risk and 100 * given.day_risk}; mean / worst"
+        f"seed {given.seed}, fleets {', '.join(FLEETS)}, dayRiskPercent {100 * given.day_risk:g}; mean / worst"
     )
-    say(f"  {'':58}{'vs none':>16}{'vs best static':>16}{'vs oracle':>16}   worst day, lost  rolls a day")
+    say(f"  {'':76}{'vs none':>16}{'vs best static':>16}{'vs oracle':>16}   worst day, lost  rolls a day")
     with ProcessPoolExecutor(given.workers) as workers:
         found = []
         for some in workers.map(partial(scores, day_risk=given.day_risk), asked):
             found += some
             for one in some if given.every else ():
-                say(line_of(f"    {one.asked.title}, {one.asked.fleet}: {one.policy}", [one]))
-    for group in dict.fromkeys(one.group for one in asked):
+                say(
+                    line_of(
+                        f"    {one.asked.title}, {one.asked.fleet}, {one.asked.rolls}: {one.policy}", [one]
+                    )
+                )
+    for group in dict.fromkeys((one.group, one.rolls) for one in asked):
         for name in DECIDED:
-            mine = [one for one in found if (one.asked.group, one.policy) == (group, name)]
-            say(line_of(f"{group}: {name}", mine))
+            mine = [
+                one for one in found if (one.asked.group, one.asked.rolls) == group and one.policy == name
+            ]
+            say(line_of(f"{', '.join(group)}: {name}", mine))
     default = [day for one in found if one.policy == next(iter(DECIDED)) for day in one.days]
     return int(min(default) < _LOSS)
 

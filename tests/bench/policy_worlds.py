@@ -9,7 +9,6 @@ from breakeven.fitting.profiles import fit_points
 from breakeven.points.point import LoadMode, Point
 from breakeven.profile import Profile
 
-START_UP_S = 120.0
 TOKENS = 256.0
 LOADS = (0.05, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8)
 """Shares of an arm's saturation at which it was measured."""

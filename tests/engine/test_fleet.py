@@ -213,7 +213,7 @@ def test_the_peak_of_yesterday_is_left_in_time(slow_profile):
     """
     day = [3.0] * 20 + [7.2] * 4
     trace = RateTrace(np.arange(72.0) * 3600.0, np.full(72, 3600.0), np.array(day * 3))
-    policy = Policy(cooldown_s=600, dwell_s=300, roll_seconds=60.0)
+    policy = Policy(cooldown_s=600, dwell_s=300, roll_seconds=60.0, day_risk=1.0)
     study = Study(LawArms(slow_profile, tokens=64), slow_profile, trace, [EAGLE], 4, policy)
     outcome, none = study.outcome("breakeven"), study.outcome("none")
     assert outcome.switches == 6

@@ -55,7 +55,7 @@ class Wild:
         return Policy(
             min_gain=self.of(0.0, 0.03, 1.0),
             risk=self.of(0.0, 0.12, 5.0),
-            day_risk=self.maybe(lambda: self.of(0.0, 0.2)),
+            day_risk=self.of(0.0, 0.05, 1.0),
             cooldown_s=self.of(0.0, 600.0, 1e7),
             dwell_s=self.of(0.0, 300.0),
             slo=Slo(**limits),

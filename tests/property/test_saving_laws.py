@@ -37,7 +37,7 @@ DAY_S = 86400.0
 STEP_S = 150.0
 MANY = 1e9
 """Requests of a window whose mean scatters no more."""
-POLICY = Policy(roll_seconds=120.0, roll_away_share=0.25)
+POLICY = Policy(roll_seconds=120.0, roll_away_share=0.25, day_risk=1.0)
 C1 = st.floats(0.3, 5.0)
 C2 = st.floats(0.02, 0.3)
 SHARES = st.floats(0.02, 0.95)
@@ -190,7 +190,7 @@ def test_a_service_without_a_past_enters_what_carries_any_load():
 @pytest.mark.parametrize("largest_rps", [8.0, 14.0])
 def test_where_a_surprise_is_cheap_an_arm_is_entered_within_a_minute(away_share, largest_rps):
     """Engines that start in seconds, and decisions every few: 30 % less capacity is no risk there."""
-    policy = Policy(roll_seconds=3.0, roll_away_share=away_share, lookback_s=300.0)
+    policy = Policy(roll_seconds=3.0, roll_away_share=away_share, lookback_s=300.0, day_risk=1.0)
     laws = [fitted(NO_SPECULATION, 2.0, 0.05), fitted(EAGLE, 1.1, 0.071)]
     assert asked(largest_rps, rps=5.0, known_s=60.0, policy=policy, laws=laws, window_s=20.0).arm == EAGLE
     slow = replace(policy, roll_seconds=300.0)
@@ -204,7 +204,7 @@ def test_a_young_service_does_not_try_a_slow_drafter_again_and_again():
     """While it grows older a jump to be reckoned with falls, and what is learned makes it dearer: neither is a reason to roll."""
     laws = [fitted(NO_SPECULATION, 1.03, 0.0574, 0.01), fitted(EAGLE, 0.546, 0.1006, 0.01)]
     true = {NO_SPECULATION: (1.03, 0.0574), EAGLE: (1.09, 0.1006)}
-    policy = Policy(roll_away_share=0.5)
+    policy = Policy(roll_away_share=0.5, day_risk=1.0)
     memory, rolls = DecisionMemory(NO_SPECULATION), 0
     for step in range(1, 400):
         now_s = step * 300.0
@@ -580,6 +580,21 @@ def test_no_roll_takes_replicas_away_from_a_queue_that_it_does_not_shorten(carri
         EAGLE, backlog=Backlog(waiting, 0.0, 5 * DAY_S), largest=LargestRate(rps, 5 * DAY_S)
     )
     assert decide_by_saving(laws, live, ahead, memory, POLICY, 5 * DAY_S).arm == EAGLE
+
+
+@pytest.mark.parametrize(
+    ("start_up_s", "away_share", "arm"), [(480.0, 0.0, NO_SPECULATION), (120.0, 0.25, EAGLE)]
+)
+def test_an_overload_is_left_in_its_first_minutes_only_if_new_replicas_come_first(
+    start_up_s, away_share, arm
+):
+    """An arm of 1.5 % less capacity: staying costs less than a quarter of the replicas, and more than no replica at all."""
+    laws = [fitted(NO_SPECULATION, 3.0, 0.1, 0.005), fitted(EAGLE, 1.5, 0.1015, 0.005)]
+    ahead = replace(forecast(PastRates([5 * DAY_S], [6.0]), 5 * DAY_S, 10.0, 14400.0), known_s=5 * DAY_S)
+    memory = DecisionMemory(EAGLE, largest=LargestRate(10.0, 5 * DAY_S))
+    policy = Policy(roll_seconds=start_up_s, roll_away_share=away_share, day_risk=1.0)
+    live = Load(10.0, 300.0, 1000.0, 216.0, 21.6)
+    assert decide_by_saving(laws, live, ahead, memory, policy, 5 * DAY_S).arm == arm
 
 
 # The past --------------------------------------------------------------------------------------------------

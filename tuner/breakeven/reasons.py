@@ -160,7 +160,7 @@ class Reason(StrEnum):
     WIDE_BOUNDS = "WideBounds", "The bounds of the gain contain both a gain and a loss."
     RISK_TOO_HIGH = (
         "RiskTooHigh",
-        "The arm saves request time, but a jump of the load would cost more on it than may be risked.",
+        "The arm saves request time, but a jump of the load would cost more on it than may be risked: less if new pods come first (maxUnavailable 0).",
     )
     EXTRAPOLATED = (
         "Extrapolated",

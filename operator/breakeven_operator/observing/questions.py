@@ -63,7 +63,7 @@ def policy_of(
     return Policy(
         min_gain=policy.min_gain_percent / 100,
         risk=policy.risk_percent / 100,
-        day_risk=None if policy.day_risk_percent is None else policy.day_risk_percent / 100,
+        day_risk=policy.day_risk_percent / 100,
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,
         lookback_s=policy.lookback_seconds,

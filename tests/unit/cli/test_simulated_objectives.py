@@ -38,6 +38,8 @@ def decided(folder: Path, points: str, *objectives: str) -> tuple[int, list[str]
         str(folder / "rates.csv"),
         "--policy",
         "breakeven",
+        "--day-risk-percent",
+        "100",
     ]
     result = CliRunner().invoke(command, [*arguments, *objectives, "--json"])
     assert result.exit_code == 0, result.output

@@ -296,8 +296,12 @@ class _View:
         `safer` is the worth of risking less of a surprise. While requests queue, only the waiting that a roll saves counts. Every
         other gain can wait until they are served, and is then the same without a queue that grows on the remaining replicas.
         """
-        saving, roll = spared if self.queued else self._saving(b) + spared, self._roll_cost(b)
-        return saving, roll, saving - roll + (min(safer, 0.0) if self.queued else safer)
+        if not self.queued:
+            saving, roll = self._saving(b) + spared, self._roll_cost(b)
+            return saving, roll, saving - roll + safer
+        # A roll that takes no replica away lets the queue shrink all the time.
+        roll = self._roll_cost(b) if self.away_share else np.zeros_like(spared)
+        return spared, roll, spared - roll + min(safer, 0.0)
 
     def _waited(self) -> tuple[FloatArray, FloatArray]:
         """Request-seconds in queues: on the arm in place (M,), and after a roll to each arm (A, M), with the present queue."""
@@ -339,12 +343,14 @@ class _View:
         )
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
-        if policy.day_risk is not None:
-            risks = np.maximum(risks, self._days(none, mean_rps, policy.day_risk))
+        # A load that never moved brings no other hours.
+        moves = largest_rps > (1.0 + _LEAST_RPS) * mean_rps
+        if policy.day_risk < 1.0 and (moves or self.ahead.known_s < policy.young_s):
+            risks = np.maximum(risks, self._days(none, mean_rps, roll))
         return risks, bool(costs[i] <= accounts[i])
 
-    def _days(self, none: int, mean_rps: float, share: float) -> FloatArray:
-        """Worth of not risking the worst hour of a day on each arm (request-seconds a day); (A,)."""
+    def _days(self, none: int, mean_rps: float, roll: tuple[float, float, float]) -> FloatArray:
+        """Worth of not risking the worst hours of a day on each arm (request-seconds a day); (A,)."""
         i = self.running
         levels = np.array([law.c1_s / law.c2_s for law in self.laws])
         half = levels[:, None] * (self.factors[..., 0] / self.factors[..., 1]).T
@@ -353,7 +359,8 @@ class _View:
         most = np.full(len(self.laws), credible_rps(self.largest_rps, mean_rps, known_days))
         most[i] = credible_rps(self.largest_rps, mean_rps, 1.0)
         slack = np.where(np.arange(len(most)) == i, _STAYS, 1.0)
-        return Day(Outflow(self.carries, half), self.seen, mean_rps, none).worth_avoiding(most, share, slack)
+        day = Day(Outflow(self.carries, half), self.seen, none, mean_rps, roll)
+        return day.worth_avoiding(most, self.policy.day_risk, slack)
 
     def _option(
         self,

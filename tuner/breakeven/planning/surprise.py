@@ -54,12 +54,8 @@ class Outflow:
     carries_rps: FloatArray
     half: FloatArray
 
-    def of(self, place: int) -> Outflow:
-        """One arm of several."""
-        return Outflow(self.carries_rps[place], self.half[place])
-
     def after(
-        self, inflight: FloatArray, rps: FloatArray, during_s: float, steps: int
+        self, inflight: FloatArray, rps: FloatArray, during_s: FloatArray | float, steps: int
     ) -> tuple[FloatArray, FloatArray]:
         """Number in flight after some time at a rate (1/s), and the request-seconds that it took; by implicit steps."""
         step_s, taken = during_s / steps, np.zeros(())
@@ -70,6 +66,10 @@ class Outflow:
             taken = taken + (inflight + then) * (step_s / 2.0)
             inflight = then
         return inflight, taken
+
+    def drained(self, waiting: FloatArray, rps: FloatArray | float) -> FloatArray:
+        """Request-seconds until no request waits any more."""
+        return FluidQueue(np.maximum(waiting, 0.0), np.zeros_like(waiting)).drained(self.carries_rps, rps)
 
 
 def waited_along(
@@ -96,8 +96,11 @@ LASTS_S = 3600.0
 _MOST_USED = 0.99
 _DAY_S = 86400.0
 _LEAST = 1e-12
-_WORST = (0.9, 0.95, 1.0, 1.1)
-"""Shares of what no speculation carries at which an hour costs most on another arm; beyond them both have queues."""
+_WORST = np.array([(0.9, 4.0), (0.95, 4.0), (1.0, 4.0), (1.1, 4.0), (1.6, 1.0 / 3.0)]) * (1.0, LASTS_S)
+"""Overloads that cost most on an arm that carries less: share of what no speculation carries, and time (s).
+
+What is lost grows with the time near capacity, and a storm is over before a roll is."""
+_STEPS = 8
 _BEYOND = 1.2
 """Share by which a load that varies may exceed its largest hour; published weeks of requests reached 1.4 times theirs."""
 _MOVES = 0.5
@@ -137,12 +140,12 @@ def worth_avoiding(costs: FloatArray, account: FloatArray) -> FloatArray:
     return np.asarray(account * lost / RARE_DAYS)
 
 
-# The worst hour that a day may bring, on every arm, and the bound on its cost.
+# The worst hours that a day may bring, on every arm, and the bound on their cost.
 #
-# An overload cannot be undone once it has come. An arm of 3 % less saturation than no speculation makes a day with an hour
-# at capacity 1.4 times as long, one of 8 % less 1.7 times. A roll in its middle costs as much. An arm that halves the time
-# of every other request loses an eighth at 4 % less. So the loss of a day is bounded by not running such an arm: the day is
-# calculated as usual, with one hour at each load that may come.
+# No forecast shows the first overload. An arm of 3 % less saturation than no speculation makes a day with an hour at capacity 1.4
+# times as long, one of 8 % less 1.7 times. A roll in its middle costs as much if it takes replicas away, and little if new ones
+# come first. So the loss of a day is bounded by not running an arm that can neither stay nor be left: the day is calculated as
+# usual, with some hours at each load that may come.
 
 
 def credible_rps(largest_rps: float, mean_rps: float, known_days: float) -> float:
@@ -157,32 +160,48 @@ def credible_rps(largest_rps: float, mean_rps: float, known_days: float) -> floa
 class Day:
     """A day of a service on each of A arms, in M draws.
 
-    In flight on average are `usual`, shape (A, M), at the mean rate (1/s per replica); `none` is the place of no speculation.
+    In flight on average are `usual`, shape (A, M), at the mean rate (1/s per replica); `none` is the place of no speculation, and
+    `roll` a roll to it as in `waited_in_jump`.
     """
 
     arms: Outflow
     usual: FloatArray
-    mean_rps: float
     none: int
+    mean_rps: float
+    roll: tuple[float, float, float]
 
     def worth_avoiding(self, credible_rps: FloatArray, share: float, slack: FloatArray) -> FloatArray:
-        """Worth of not risking the worst hour on each arm (request-seconds a day); shape (A,).
+        """Worth of not risking the worst hours on each arm (request-seconds a day); shape (A,).
 
         The day may bring at most `credible_rps` (1/s), shape (A,), and take longer by a share of its request time without
         speculation, times `slack`, shape (A,).
         """
-        safe = self.arms.carries_rps[self.none]
-        rps = np.minimum(np.multiply.outer(_WORST, np.ones_like(self.usual)) * safe, credible_rps[:, None])
-        hours = self._hour(self.arms, self.usual, rps)
-        without = self._hour(self.arms.of(self.none), self.usual[self.none], rps)
-        usual, rest_s = self.usual.mean(axis=-1), _DAY_S - LASTS_S
+        shares, lasts_s = _WORST.T[:, :, None, None]
+        rps = np.minimum(shares * self.arms.carries_rps[self.none], credible_rps[:, None])
+        stay, leave, without = self._taken(rps, lasts_s)
+        hours = np.minimum(stay, leave)
+        usual, rest_s = self.usual.mean(axis=-1), _DAY_S - lasts_s[..., 0]
         costs = np.maximum((hours - without).mean(axis=-1), 0.0)
         days = without.mean(axis=-1) + usual[self.none] * rest_s
         spared = (usual[self.none] - usual) * rest_s
         budgets = np.maximum(slack * (share * days + spared), _LEAST)
         return np.asarray(worth_avoiding(costs, budgets).max(axis=0))
 
-    def _hour(self, arms: Outflow, usual: FloatArray, rps: FloatArray) -> FloatArray:
-        held, taken = arms.after(usual, rps, LASTS_S, 12)
-        waiting = FluidQueue(np.maximum(held - usual, 0.0), np.zeros_like(held))
-        return taken + waiting.drained(arms.carries_rps, self.mean_rps)
+    def _taken(self, rps: FloatArray, lasts_s: FloatArray) -> FloatArray:
+        """Request-seconds at a rate (1/s), which lasts for a time (s), and until no more are in flight than usual.
+
+        On each arm, on the way from it to no speculation, and without it all the time: all by the same steps, so that their errors are alike.
+        """
+        (roll_s, away_share, noticed_s), own = self.roll, np.stack([self.arms.carries_rps, self.arms.half])
+        none = np.broadcast_to(own[:, self.none, None], own.shape)
+        rolling = (1.0 - away_share) * (own + none) / 2.0
+        without = np.broadcast_to(self.usual[self.none], self.usual.shape)
+        held = usual = np.stack([self.usual, self.usual, without])[:, None]
+        courses = (own, own, none), (own, rolling, none), (own, none, none)
+        ends_s = [noticed_s, noticed_s + roll_s, np.inf]
+        whole, begins_s, law = np.zeros(()), np.zeros(()), self.arms
+        for laws, at_s in zip(courses, ends_s, strict=True):
+            law, until_s = Outflow(*np.stack(laws, axis=1)[:, :, None]), np.minimum(lasts_s, at_s)
+            held, taken = law.after(held, rps, until_s - begins_s, _STEPS)
+            whole, begins_s = whole + taken, until_s
+        return whole + law.drained(held - usual, self.mean_rps)
