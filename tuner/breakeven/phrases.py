@@ -109,9 +109,9 @@ def bounded(
 
 
 def ratio_column(value: float | None, bounds: tuple[float | None, float | None] | None) -> str:
-    """A speedup in a column: `1.82 [1.74,1.90]`, as `bounded`; `-` if it is not finite."""
+    """A speedup in a column: `1.82 [1.74,1.90]`, as `bounded`; `-` if it is not finite. A ratio of 0 with bounds is none."""
     known = value if value is not None and math.isfinite(value) else None
-    return bounded(known, bounds, partial(fixed, places=2))
+    return NOT_KNOWN if known == 0.0 and bounds else bounded(known, bounds, partial(fixed, places=2))
 
 
 _NUMBER = r"(\d+(?:\.\d+)?)"

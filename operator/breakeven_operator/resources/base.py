@@ -160,9 +160,6 @@ class Model(BaseModel):
             # Most of what a cycle repeats: validation would take ten times as long, and equal parts stay one object.
             return self
         # `model_copy` takes any name and any value: a misspelt field would be lost without a word.
-        fields = type(self).model_fields
-        if all(name in fields and getattr(self, name) == value for name, value in changes.items()):
-            return self
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         checked = type(self).model_validate(kept | changes, extra="forbid")
         # A copy, because validation makes new tuples of the old ones, and equal parts shall be one object in memory.

@@ -192,7 +192,7 @@ class SpeculativeService(Model):
 
     def with_status(self, status: SpeculativeServiceStatus) -> Self:
         """The same service with another status."""
-        return self.model_copy(update={"status": status})
+        return self.replace(status=status)
 
 
 @lru_cache(maxsize=1024)

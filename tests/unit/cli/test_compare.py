@@ -58,26 +58,26 @@ def compare(tmp_path, before):
 
 def test_a_slower_engine_is_worse_and_only_in_what_it_slowed(before, points):
     found = breakeven.fit(slowed(points, 1.15, engine_version="0.33.0")).changes_since(before, rps=4)
-    assert {str(one.arm) for one in found.turned("worse")} == {"eagle3/2", "eagle3/5"}
-    assert {one.figure for one in found.turned("worse")} == {
+    assert {str(one.arm) for one in found.worse} == {"eagle3/2", "eagle3/5"}
+    assert {one.figure for one in found.worse} == {
         "c1_s", "c2_s", "saturation_rps", "latency_s", "break_even_rps", "speedup",
     }  # fmt: skip
-    assert found.turned("better") == ()
+    assert found.better == ()
     assert found.identity["engine_version"][1] == "0.33.0"
-    alone = next(one for one in found.turned("worse") if one.figure == "c1_s")
+    alone = next(one for one in found.worse if one.figure == "c1_s")
     assert alone.ratio.value == pytest.approx(1.15, rel=0.02)
     assert alone.ratio.lower < 1.15 < alone.ratio.upper
 
 
 def test_a_faster_engine_is_better(before, points):
     found = breakeven.fit(slowed(points, 0.85)).changes_since(before)
-    assert found.turned("worse") == ()
-    assert {one.figure for one in found.turned("better")} >= {"c1_s", "c2_s", "saturation_rps"}
+    assert found.worse == ()
+    assert {one.figure for one in found.better} >= {"c1_s", "c2_s", "saturation_rps"}
 
 
 def test_nothing_is_shown_of_a_difference_within_the_bounds(before, points):
     found = breakeven.fit(slowed(points, 1.01)).changes_since(before, rps=4)
-    assert (found.turned("worse"), found.turned("better")) == ((), ())
+    assert (found.worse, found.better) == ((), ())
 
 
 def test_an_arm_that_pays_nowhere_any_more_is_said(before, points, compare):

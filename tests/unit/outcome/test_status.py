@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.arm import Arm
+from breakeven.estimate import Estimate
 from breakeven.phrases import column, ratio_column
 from breakeven_operator.outcome.action_plan import Worth, worth_writing
 from breakeven_operator.outcome.formatting import break_even, speedup
@@ -238,7 +239,10 @@ def test_figures_read_like_figures():
     ],
 )
 def test_a_saturated_arm_does_not_pay_and_shows_no_ratio(value, bounds, pays, shown):
-    comparison = SimpleNamespace(speedup=value, speedup_ci=bounds, how_known="measured side by side")
+    known = Estimate.of(value, bounds)
+    comparison = SimpleNamespace(
+        speedup=value, speedup_ci=bounds, known=known, how_known="measured side by side"
+    )
     assert (pays_of(comparison), speedup(comparison, None)) == (pays, shown)
 
 

@@ -97,7 +97,7 @@ def command(
         echo_result(_document(found))
     else:
         _print(found)
-    if check and (worse := found.turned("worse")):
+    if check and (worse := found.worse):
         raise BreakevenError(
             f"{after_path}: {counted(len(worse), 'figure')} surely worse than in {before_path}"
         )
@@ -160,6 +160,6 @@ def _sentence(found: Changes) -> str:
         "?" if one is None else f"{one:.4g}" for one in (found.prompt_tokens, found.output_tokens)
     )
     parts = [
-        f"{counted(len(some), 'figure')} surely {word}" for word in _WORDS if (some := found.turned(word))
+        f"{counted(len(some), 'figure')} surely {word}" for word in _WORDS if (some := getattr(found, word))
     ]
     return f"{' and '.join(parts) or 'no difference shown'}{load}, at {lengths} tokens and {found.confidence:.0%} confidence"

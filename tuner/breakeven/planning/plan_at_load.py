@@ -40,6 +40,9 @@ class Plan:
     drafting: Arm = NO_SPECULATION
     by_prompt: Sequence[PartSpeedup] = ()
 
+    def __str__(self) -> str:
+        return self.sentence
+
     @property
     def sentence(self) -> str:
         """The best arm with its gain, its bounds and the load until which it pays."""

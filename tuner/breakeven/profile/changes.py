@@ -69,9 +69,15 @@ class Changes:
     only_before: tuple[Arm, ...]
     only_after: tuple[Arm, ...]
 
-    def turned(self, word: Word) -> tuple[FigureChange, ...]:
-        """Figures that surely became better, or worse."""
-        return tuple(one for one in self.changes if one.word == word)
+    @property
+    def worse(self) -> tuple[FigureChange, ...]:
+        """Figures that surely became worse."""
+        return tuple(one for one in self.changes if one.word == "worse")
+
+    @property
+    def better(self) -> tuple[FigureChange, ...]:
+        """Figures that surely became better."""
+        return tuple(one for one in self.changes if one.word == "better")
 
 
 def changes_between(
