@@ -27,7 +27,7 @@ from breakeven.phrases import counted, percent
 if TYPE_CHECKING:
     from breakeven.drafters.answers_file import FinishedAnswer
     from breakeven.drafters.ranking import Promise, Ranked
-    from breakeven.profile import Profile
+    from breakeven.profile import ArmFit, Profile
 
 _SHOWN = (1, 2, 3, 4, 5, 8)
 _WORTH_MEASURING = 0.5
@@ -93,12 +93,15 @@ def command(
 
     if rps is not None and profile_path is None:
         raise click.UsageError("--rps is the load for --profile")
+    if anonymise is not None and anonymise.resolve() == answers_path.resolve():
+        raise click.UsageError("--anonymise would replace ANSWERS; name another file")
     profile = None if profile_path is None else read_profile(profile_path, confidence, None)
     answers = read_answers(answers_path, tokenizer, by)
-    if anonymise is not None:
-        write_atomically(anonymise, "".join(renumbered(answers)))
     facts = ServiceFacts.of_name(model or (profile.provenance.get("model", "") if profile else ""), gpu)
-    found = [(one, promise_of(one, facts, confidence)) for one in ranked(answers, draft_model)]
+    found = [
+        (one, promise_of(one, facts, confidence, _lengths(one, profile, rps, confidence)))
+        for one in ranked(answers, draft_model)
+    ]
     found.sort(key=lambda pair: -((pair[1].speedup.value or 0.0) if pair[1] is not None else 0.0))
     result = {
         "answers": len(answers),
@@ -109,6 +112,9 @@ def command(
         "candidates": _candidates(found),
         "warnings": _warnings(found, answers, by),
     }
+    if anonymise is not None:
+        # Nothing is written if a drafter was refused.
+        write_atomically(anonymise, "".join(renumbered(answers)))
     if as_json:
         echo_result(result)
     else:
@@ -157,6 +163,20 @@ def _drafter(
     }
 
 
+def _lengths(one: Ranked, profile: Profile | None, rps: float | None, confidence: float) -> Sequence[int]:
+    """Draft lengths to choose from: the best one by the law of a profile that knows the method, because others measured one length."""
+    from breakeven.drafters.replay import LONGEST
+
+    lengths = range(1, LONGEST + 1)
+    if profile is None or _fit_of(profile, one.method) is None:
+        return lengths
+    return [max(lengths, key=lambda k: _at_load(one, k, None, profile, rps, confidence)["speedup"] or 0.0)]
+
+
+def _fit_of(profile: Profile, method: str) -> ArmFit | None:
+    return next((fit for fit in profile.arms if fit.arm.method == method and not fit.arm.scheduled), None)
+
+
 def _at_load(
     one: Ranked,
     k: int,
@@ -175,7 +195,7 @@ def _at_load(
         return {}
     known = one.tally.tokens_per_step(k, confidence)
     e = known.value or 1.0
-    fit = next((fit for fit in profile.arms if fit.arm.method == one.method and not fit.arm.scheduled), None)
+    fit = _fit_of(profile, one.method)
     if fit is None:
         none = next((fit for fit in profile.arms if fit.arm == NO_SPECULATION), None)
         row = None if promise is None else promise.row
@@ -186,7 +206,7 @@ def _at_load(
             else pays_until_rps(1.0 / (promise.speedup.value or math.nan), row.slope_ratio, none.c2_s)
         )
         return {"break_even_rps": even, "by": "others"}
-    error = math.log((known.upper or e) / e) / t_quantile(confidence, 30)
+    error = math.log((known.upper or k + 1.0) / e) / t_quantile(confidence, 30)
     now = Conditions(tokens_per_step=e, tokens_per_step_error=error)
     arm = Arm(one.method, k, fit.arm.candidate)
     load = profile.compare(arm, rps=0.0 if rps is None else rps, conditions=now, confidence=confidence)
@@ -249,11 +269,17 @@ def _print(result: Mapping[str, Any]) -> None:
         )
     print_table(("DRAFTER", *(f"k={k}" for k in _SHOWN), "BEST", "DRAFTED"), rows)
     groups = [{row["group"]: row for row in one["groups"]} for one in result["drafters"]]
-    if groups[0]:
+    # A drafter whose parameters were searched has groups of one half of the answers alone.
+    whole = next(
+        known
+        for known, one in zip(groups, result["drafters"], strict=True)
+        if not one["chosen_on_other_half"]
+    )
+    if whole:
         click.echo()
         cells = [
             (name, str(row["answers"]), *(_group(known.get(name)) for known in groups))
-            for name, row in groups[0].items()
+            for name, row in whole.items()
         ]
         print_table(("GROUP", "ANSWERS", *map(_name, result["drafters"])), cells)
     click.echo()
@@ -293,10 +319,9 @@ def _sentence(one: Mapping[str, Any]) -> str:
     sure = min(max(one["faster_alone_probability"], 0.01), 0.99)
     chance = f"; {percent(sure)} that it is faster at all"
     if one.get("by") == "profile":
-        even = figure(one["break_even_rps"]) if one["break_even_rps"] is not None else "no break-even"
-        text += (
-            f"; by the profile {bounds(one['speedup'], one['speedup_ci'])} at the load, break-even {even} rps"
-        )
+        even = one["break_even_rps"]
+        edge = "no break-even" if even is None else f"break-even {figure(even)} rps"
+        text += f"; by the profile {bounds(one['speedup'], one['speedup_ci'])} at the load, {edge}"
     elif (limit := one.get("break_even_rps")) is not None:
         text += f"; pays {'at every load' if limit == math.inf else f'until {figure(limit)} rps'} by ratios of others"
     return text + chance

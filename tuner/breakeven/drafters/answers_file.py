@@ -138,14 +138,18 @@ def _pair(row: Any, where: str, by: str | None) -> tuple[str, Said, Said, str]:
     # A record for fine-tuning has the answer as the last message.
     if answered is None and _is_chat(asked) and asked[-1].get("role") == "assistant":
         asked, answered = asked[:-1], asked[-1]
+    if _is_chat(answered):
+        answered = answered[-1]
     if asked is None or answered is None:
         problem, expected = (
             ("no answer", _ANSWERED) if asked is not None else ("no prompt", "prompt, messages or input")
         )
         raise InputError(where, problem, expected)
-    group = (
-        "" if by is None else str(_first(row, (tuple(by.split(".")), ("metadata", *by.split(".")))) or "-")
-    )
+    named = None if by is None else _first(row, (tuple(by.split(".")), ("metadata", *by.split("."))))
+    if isinstance(named, Mapping | list):
+        raise InputError(where, f"{by} is {kind_of(named)}", "a text, a number or a boolean to group by")
+    # What is no Unicode is no JSON document either.
+    group = "" if by is None else "-" if named is None else str(named).encode(errors="replace").decode()[:80]
     return where, _said(asked, f"{where}, prompt"), _said(answered, f"{where}, answer"), group
 
 
@@ -158,7 +162,7 @@ def _first(row: Any, places: Sequence[tuple[str | int, ...]]) -> Any:
                 value = value[step] if isinstance(value, list) and len(value) > step else None
             else:
                 value = value.get(step) if isinstance(value, Mapping) else None
-        if value not in (None, "", [], {}):
+        if value is not None and value not in ("", [], {}):
             return value
     return None
 
@@ -169,7 +173,14 @@ def _is_chat(value: Any) -> bool:
 
 def _said(value: Any, where: str) -> Said:
     if isinstance(value, Mapping):
-        value = value.get("content")
+        # An answer that only calls a tool has no text.
+        value = "" if value.get("content") is None and value.get("tool_calls") else value.get("content")
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(one, Mapping) and isinstance(one.get("text"), str) for one in value)
+    ):
+        value = "".join(one["text"] for one in value)
     said: Said = value
     if isinstance(value, str) or _is_chat(value):
         return said

@@ -180,11 +180,10 @@ def _grouped(one: Ranked, answers: Sequence[FinishedAnswer]) -> Ranked:
     names = [
         answer.group for answer, first in zip(answers, chosen, strict=True) if not (one.searched and first)
     ]
-    groups = {
-        name: one.tally.part([index for index, other in enumerate(names) if other == name])
-        for name in dict.fromkeys(names)
-        if name
-    }
+    places: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        places.setdefault(name, []).append(index)
+    groups = {name: one.tally.part(found) for name, found in places.items() if name}
     return Ranked(one.method, one.options, one.tally, one.searched, one.model, groups)
 
 
@@ -220,16 +219,14 @@ class Promise:
     row: RatioRow
 
 
-def promise_of(one: Ranked, facts: ServiceFacts, confidence: float = 0.9) -> Promise | None:
+def promise_of(
+    one: Ranked, facts: ServiceFacts, confidence: float = 0.9, lengths: Sequence[int] = range(1, LONGEST + 1)
+) -> Promise | None:
     """The draft length that would pay most, and whether to measure it; None if nobody measured what a step of the method costs.
 
     A ratio that others measured is their step's cost over their E. The cost carries over, and E is known here.
     """
-    found = [
-        promise
-        for k in range(1, LONGEST + 1)
-        if (promise := _worth_at(one, k, facts, confidence)) is not None
-    ]
+    found = [promise for k in lengths if (promise := _worth_at(one, k, facts, confidence)) is not None]
     return max(found, key=lambda promise: promise.speedup.value or 0.0, default=None)
 
 
@@ -242,7 +239,8 @@ def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Pr
         return None
     value = known.value / (row.lone_ratio * row.tokens_per_step)
     width = t_quantile(confidence, 30)
-    own = math.log((known.upper or known.value) / known.value) / width
+    # Of a lone answer nothing is known of the next one.
+    own = math.log((known.upper or k + 1.0) / known.value) / width
     error = math.hypot(costs_error(), own)
     spread = math.exp(width * error)
     probability = 0.5 * math.erfc(-math.log(value) / error / math.sqrt(2.0))

@@ -373,8 +373,11 @@ class Situation:
             return Reason.ACCEPTANCE_COLLAPSED
         if self._never_pays(running):
             return Reason.NEVER_PAYS
-        spared = next(one.gross_now for one in self.found.options if one.arm == NO_SPECULATION)
-        return Reason.BEYOND_BREAK_EVEN if spared > 0.0 else Reason.PEAK_AHEAD
+        none = next(one for one in self.found.options if one.arm == NO_SPECULATION)
+        if none.gross <= 0.0:
+            # It saves nothing: what an overload may cost on the arm in place is all that asks for it.
+            return Reason.RISK_TOO_HIGH
+        return Reason.BEYOND_BREAK_EVEN if none.gross_now > 0.0 else Reason.PEAK_AHEAD
 
     def _never_pays(self, arm: Arm) -> bool:
         """Whether an arm is slower than no speculation alone and among others, under the present conditions."""

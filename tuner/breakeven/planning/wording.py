@@ -224,12 +224,14 @@ def _stays(decision: Decision) -> str:
 
 
 def _risk(decision: Decision) -> str:
-    considered = decision.considered
+    considered, policy = decision.considered, decision.policy
+    limit = f"{fixed(100 * policy.risk)} % of ten days' request time and what speculation has saved so far"
+    if policy.day_risk < 1.0:
+        limit = f"{fixed(100 * policy.day_risk)} % of a day's request time, or than {limit}"
+    if decision.action is Action.SWITCH:
+        return f"{_saves(decision)}, but on {spoken(decision.running)} a jump of the load would cost more than {limit}"
     carries = f"{figure(considered.carries_rps)} rps" if considered is not None else "less"
-    return (
-        f"{_saves(decision)}, but it carries {carries}: a jump of the load would cost more than "
-        f"{fixed(100 * decision.policy.risk)} % of ten days' request time, and what speculation has saved so far"
-    )
+    return f"{_saves(decision)}, but it carries {carries}: a jump of the load would cost more than {limit}"
 
 
 def _peak(decision: Decision) -> str:
