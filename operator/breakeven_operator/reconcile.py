@@ -283,7 +283,6 @@ def roll_begun(case: Case, step: RolloutStep, verdict: Verdict, seen: Case) -> R
         value=case.spec.candidates.speculative_config(wanted),
         reason=str(verdict.reason),
         load_rps=figures.rps if figures is not None else None,
-        latency_before_seconds=figures.latency_s if figures is not None else None,
     )
     context = replace(case.context, rollout=None if rollout is None else so_far(rollout, seen))
     started = begin(context, change, _promised(verdict))

@@ -65,7 +65,7 @@ def replayed(pairs: list[tuple[list[int], list[int]]], method: str, k: int) -> C
         drafts = (
             suffix.drafts(prompt, tokens)
             if method == "suffix"
-            else ngram_drafts(prompt, tokens, [NgramRule(2, 4)])[0]
+            else ngram_drafts(prompt, tokens, NgramRule(2, 4))
         )
         index = 0
         while index < len(tokens) - 1:

@@ -54,7 +54,7 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> None:
 def _read(tmp_path: Path, *rows: Any, **options: Any) -> list[FinishedAnswer]:
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    return read_answers(path, **options)
+    return read_answers(path, **options)[0]
 
 
 @pytest.mark.usefixtures("letters")
@@ -73,7 +73,7 @@ def test_token_ids_need_no_tokenizer_and_come_before_texts(tmp_path: Path) -> No
     found = _read(tmp_path, *rows, by="task")
     assert found == [FinishedAnswer((5, 6), (7, 8), group) for group in ("code", "-", "3")]
     (tmp_path / "list.json").write_text(json.dumps(rows), encoding="utf-8")
-    assert read_answers(tmp_path / "list.json", by="task") == found
+    assert read_answers(tmp_path / "list.json", by="task") == (found, 1)
 
 
 def test_vllms_log_gives_whole_answers(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_vllms_log_gives_whole_answers(tmp_path: Path) -> None:
         "DEBUG Generated response cmpl-3 details: output_token_ids: [9, 9]\n",
         encoding="utf-8",
     )
-    assert read_answers(path) == [FinishedAnswer((1, 2), (3, 4)), FinishedAnswer((1,), (5, 6, 7))]
+    assert read_answers(path) == ([FinishedAnswer((1, 2), (3, 4)), FinishedAnswer((1,), (5, 6, 7))], 0)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,8 @@ def test_vllms_log_gives_whole_answers(tmp_path: Path) -> None:
     [
         ("{", "answers.jsonl: line 1: not JSON; expected"),
         ("3", "line 1: 3; expected an object"),
-        ('{"prompt": "secret"}', "line 1: no answer; expected an assistant's last message"),
+        ('{"prompt": "secret"}', "no answer of two tokens and more"),
+        ('{"prompt": "secret", "output": "secret", "task": {"secret": 1}}', "task is an object"),
         ('{"output": "secret"}', "line 1: no prompt; expected"),
         (
             '{"prompt": "secret", "output": "secret"}',
@@ -111,7 +112,7 @@ def test_a_refusal_names_the_line_and_no_text(tmp_path: Path, text: str, line: s
     path = tmp_path / "answers.jsonl"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as refused:
-        read_answers(path)
+        read_answers(path, by="task")
     assert line in str(refused.value)
     assert "secret" not in str(refused.value)
 
@@ -138,3 +139,40 @@ def test_renumbered_answers_have_the_same_repetitions_and_no_token_id_of_a_model
         {"prompt_token_ids": [0, 1], "output_token_ids": [0, 2]},
         {"prompt_token_ids": [2], "output_token_ids": [1, 1]},
     ]
+
+
+def test_a_request_that_failed_or_only_called_a_tool_is_left_out_and_counted(tmp_path: Path) -> None:
+    good = {"prompt_token_ids": [5], "output_token_ids": [7, 8], "task": 0}
+    failed = {"messages": [{"role": "user", "content": "a"}], "response": None}
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in (good, failed)), encoding="utf-8")
+    assert read_answers(path, by="task") == ([FinishedAnswer((5,), (7, 8), "0")], 1)
+
+
+@pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize(
+    ("output", "tokens"),
+    [
+        ([{"role": "assistant", "content": "cde"}], (2, 3, 4)),
+        (
+            {"role": "assistant", "content": [{"type": "text", "text": "cd"}, {"type": "text", "text": "e"}]},
+            (2, 3, 4),
+        ),
+    ],
+)
+def test_an_answer_of_parts_is_its_text_without_the_template(
+    tmp_path: Path, output: Any, tokens: tuple[int, ...]
+) -> None:
+    assert _read(tmp_path, {"input": "ab", "output": output}, tokenizer=Path("m")) == [
+        FinishedAnswer((0, 1), tokens)
+    ]
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_tool_call_has_no_text(tmp_path: Path) -> None:
+    called = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    path = tmp_path / "answers.jsonl"
+    path.write_text(
+        json.dumps({"input": "ab", "output": called}) + "\n" + json.dumps(_TEXTS[5]), encoding="utf-8"
+    )
+    assert read_answers(path, Path("m")) == ([FinishedAnswer((0, 1), (2, 3, 4))], 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.drafters.answers_file import FinishedAnswer
-from breakeven.drafters.ranking import Ranked, Tally, promise_of, ranked
+from breakeven.drafters.ranking import Ranked, Tally, judged, promise_of, ranked
 from breakeven.drafters.replay import LONGEST, model_drafts
 from breakeven.prior.public_table import ServiceFacts, costs_error, public_ratios
 from unit.drafters.made_up_answers import made_up_answers
@@ -59,18 +61,38 @@ def test_bounds_hold_where_answers_differ_more_than_their_steps() -> None:
     assert 83 <= held <= 97
 
 
-def test_parameters_are_judged_on_answers_that_they_were_not_chosen_on() -> None:
+def test_all_drafters_are_judged_on_answers_that_no_parameter_was_chosen_on() -> None:
     answers = _answers()
     found = ranked(answers)
-    searched = [one for one in found if one.searched]
-    assert {one.method for one in found} == {"ngram", "suffix"}
-    assert searched
-    for one in searched:
-        assert len(one.tally.steps) == len(answers) // 2
-        default = next(other for other in found if other.method == one.method and not other.searched)
-        assert one.options
-        assert (one.tally.tokens_per_step(8).value or 0.0) > (default.tally.tokens_per_step(8).value or 0.0)
-    assert set(found[0].groups) == {"code", "chat"}
+    assert [one.method for one in found] == ["ngram", "ngram", "suffix", "suffix"]
+    last = judged(len(answers))
+    assert last.sum() == len(answers) // 2
+    assert all(len(one.tally.steps) == last.sum() for one in found)
+    kept = [answer.group for answer, is_judged in zip(answers, last, strict=True) if is_judged]
+    assert {name: len(tally.steps) for name, tally in found[0].groups.items()} == Counter(kept)
+    # The answers on which it was chosen count for nothing but as a source of suffixes.
+    blind = [
+        answer if is_judged else replace(answer, tokens=answer.tokens[::-1])
+        for answer, is_judged in zip(answers, last, strict=True)
+    ]
+    assert ranked(blind)[0].tally.tokens_per_step(8) == found[0].tally.tokens_per_step(8)
+
+
+def test_of_a_few_answers_nothing_is_searched_and_a_lone_one_promises_little() -> None:
+    assert [one.options for one in ranked(_answers(7))] == [{}, {}]
+    lone = Tally.of([model_drafts([True] * 20 + [False])])
+    known = promise_of(Ranked("ngram", {}, lone), ServiceFacts.of_name("Llama-3.1-8B"))
+    assert known is not None
+    assert known.speedup.lower is not None
+    assert lone.tokens_per_step(3).bounds is None
+    assert known.probability < 1.0
+
+
+def test_no_draft_length_is_promised_far_beyond_a_measured_one() -> None:
+    tally = Tally.of(model_drafts([*([True] * 40), False]) for _ in range(30))
+    known = promise_of(Ranked("ngram", {}, tally), ServiceFacts.of_name("Llama-3.1-8B"))
+    assert known is not None
+    assert known.k <= 2 * known.row.k + 1
 
 
 def test_a_measured_e_halves_the_doubt_of_others_ratios() -> None:

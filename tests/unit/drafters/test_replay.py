@@ -57,7 +57,7 @@ _texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 def test_ngrams_are_looked_up_as_the_rule_says(
     prompt: list[int], answer: list[int], low: int, more: int
 ) -> None:
-    (drafts,) = ngram_drafts(prompt, answer, [NgramRule(low, low + more)])
+    drafts = ngram_drafts(prompt, answer, NgramRule(low, low + more))
     text = prompt + answer
     for index in range(len(answer) - 1):
         now = len(prompt) + index + 1
@@ -127,6 +127,9 @@ def test_an_answer_drafts_from_the_answers_before_it() -> None:
     first, second = drafter.drafts([1, 2], answer), drafter.drafts([3, 4], answer)
     assert first.accepted.sum() == 0
     assert second.accepted[0, 3] == 4
+    learnt = SuffixDrafter(SuffixRule(factor=4.0))
+    learnt.learn(answer)
+    assert (learnt.drafts([3, 4], answer).accepted == second.accepted).all()
 
 
 def test_a_models_drafts_are_accepted_until_its_first_other_choice() -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _SHOWN = (1, 2, 3, 4, 5, 8)
 _WORTH_MEASURING = 0.5
+_MEANINGFUL = 60
 
 
 @click.command("rank", short_help="Which drafter, on your own finished answers.")
@@ -87,30 +88,34 @@ def command(
       breakeven rank vllm.log --model Llama-3.1-8B --gpu H100
       breakeven rank answers.jsonl --tokenizer ./llama-8b --profile chat.json --rps 4
     """
-    from breakeven.drafters.answers_file import read_answers, renumbered
-    from breakeven.drafters.ranking import promise_of, ranked
+    from breakeven.drafters.answers_file import TEXT_COLUMNS, read_answers, renumbered
+    from breakeven.drafters.ranking import judged, promise_of, ranked
     from breakeven.prior.public_table import ServiceFacts
 
     if rps is not None and profile_path is None:
         raise click.UsageError("--rps is the load for --profile")
     if anonymise is not None and anonymise.resolve() == answers_path.resolve():
         raise click.UsageError("--anonymise would replace ANSWERS; name another file")
+    if by is not None and by.partition(".")[0] in TEXT_COLUMNS:
+        raise click.UsageError(f"--by {by} would print texts; name a column such as task")
     profile = None if profile_path is None else read_profile(profile_path, confidence, None)
-    answers = read_answers(answers_path, tokenizer, by)
+    answers, left_out = read_answers(answers_path, tokenizer, by)
     facts = ServiceFacts.of_name(model or (profile.provenance.get("model", "") if profile else ""), gpu)
     found = [
         (one, promise_of(one, facts, confidence, _lengths(one, profile, rps, confidence)))
         for one in ranked(answers, draft_model)
     ]
     found.sort(key=lambda pair: -((pair[1].speedup.value or 0.0) if pair[1] is not None else 0.0))
+    drafters = [_drafter(one, promise, profile, rps, confidence) for one, promise in found]
     result = {
         "answers": len(answers),
         "answer_tokens": sum(len(one.tokens) for one in answers),
         "prompt_tokens": sum(len(one.prompt) for one in answers),
+        "judged_answers": int(judged(len(answers)).sum()),
         "confidence": confidence,
-        "drafters": [_drafter(one, promise, profile, rps, confidence) for one, promise in found],
-        "candidates": _candidates(found),
-        "warnings": _warnings(found, answers, by),
+        "drafters": drafters,
+        "candidates": _candidates(found, drafters),
+        "warnings": _warnings(drafters, answers, left_out, by, rps),
     }
     if anonymise is not None:
         # Nothing is written if a drafter was refused.
@@ -132,7 +137,6 @@ def _drafter(
         "method": one.method,
         "options": one.options,
         "model": one.model,
-        "chosen_on_other_half": one.searched,
         "draft_lengths": [
             {
                 "k": k,
@@ -219,42 +223,56 @@ def _at_load(
     }
 
 
-def _candidates(found: Sequence[tuple[Ranked, Promise | None]]) -> list[dict[str, Any]]:
+def _candidates(
+    found: Sequence[tuple[Ranked, Promise | None]], drafters: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """`spec.candidates.methods` of a SpeculativeService: of each method the better parameters, if it is likelier faster than not."""
     methods: dict[str, dict[str, Any]] = {}
-    for one, promise in found:
+    for (one, promise), shown in zip(found, drafters, strict=True):
         if promise is None or promise.probability <= _WORTH_MEASURING or one.method in methods:
             continue
-        lengths = sorted({max(1, promise.k // 2), promise.k})
+        if shown.get("speedup_ci") and (shown["speedup_ci"][1] or math.inf) < 1.0:
+            continue  # the user's own profile says that it loses at this load
         methods[one.method] = {
             "name": one.method.replace("_", "-"),
-            # vLLM has n-grams on the GPU as a method of its own; both look up the same drafts.
             "method": one.method,
             **({"model": one.model} if one.model else {}),
-            "draftLengths": lengths,
+            "draftLengths": sorted({max(1, promise.k // 2), promise.k}),
             **({"options": dict(one.options)} if one.options else {}),
         }
     return list(methods.values())
 
 
 def _warnings(
-    found: Sequence[tuple[Ranked, Promise | None]], answers: Sequence[FinishedAnswer], by: str | None
+    drafters: Sequence[Mapping[str, Any]],
+    answers: Sequence[FinishedAnswer],
+    left_out: int,
+    by: str | None,
+    rps: float | None,
 ) -> list[str]:
     warnings = []
-    if len(answers) < 30:
-        warnings.append(f"{counted(len(answers), 'answer')}: thirty and more make bounds that mean something")
-    if any(promise is not None and one.method == "suffix" for one, promise in found):
+    if left_out:
+        warnings.append(f"{counted(left_out, 'row')} without an answer of two tokens were left out")
+    if len(answers) < _MEANINGFUL:
+        warnings.append(f"{counted(len(answers), 'answer')}: sixty and more make bounds that mean something")
+    if any(one["method"] == "suffix" and one.get("by") != "profile" for one in drafters):
         warnings.append(
             "suffix: what its step costs is taken from n-grams; nobody published a lone request of it"
         )
     if by is not None and all(answer.group in ("", "-") for answer in answers):
         warnings.append(f"no answer has a column {by!r}")
+    foreign = sorted({one["method"] for one in drafters if one.get("by") == "others"})
+    if rps is not None and foreign:
+        warnings.append(
+            f"the profile has no {' and no '.join(foreign)}: of these nothing is known at {rps:g} rps"
+        )
     return warnings
 
 
 def _print(result: Mapping[str, Any]) -> None:
     sizes = f"{counted(result['answers'], 'answer')}, {result['answer_tokens']:,} tokens, prompts {result['prompt_tokens']:,}"
-    print_text(f"{sizes}. Tokens per step (E) by draft length; 1 is no speculation")
+    judged = f"figures of {result['judged_answers']} of them, on which no parameter was chosen"
+    print_text(f"{sizes}; {judged}. Tokens per step (E) by draft length; 1 is no speculation")
     rows = []
     for one in result["drafters"]:
         by_k = {row["k"]: row for row in one["draft_lengths"]}
@@ -269,17 +287,11 @@ def _print(result: Mapping[str, Any]) -> None:
         )
     print_table(("DRAFTER", *(f"k={k}" for k in _SHOWN), "BEST", "DRAFTED"), rows)
     groups = [{row["group"]: row for row in one["groups"]} for one in result["drafters"]]
-    # A drafter whose parameters were searched has groups of one half of the answers alone.
-    whole = next(
-        known
-        for known, one in zip(groups, result["drafters"], strict=True)
-        if not one["chosen_on_other_half"]
-    )
-    if whole:
+    if groups[0]:
         click.echo()
         cells = [
-            (name, str(row["answers"]), *(_group(known.get(name)) for known in groups))
-            for name, row in whole.items()
+            (name, str(row["answers"]), *(_group(known[name]) for known in groups))
+            for name, row in groups[0].items()
         ]
         print_table(("GROUP", "ANSWERS", *map(_name, result["drafters"])), cells)
     click.echo()
@@ -294,8 +306,8 @@ def _print(result: Mapping[str, Any]) -> None:
     print_warnings(result["warnings"])
 
 
-def _group(row: Mapping[str, Any] | None) -> str:
-    return "-" if row is None else bounds(row["tokens_per_step"], row["tokens_per_step_ci"])
+def _group(row: Mapping[str, Any]) -> str:
+    return bounds(row["tokens_per_step"], row["tokens_per_step_ci"])
 
 
 def _name(one: Mapping[str, Any]) -> str:
@@ -315,13 +327,12 @@ def _sentence(one: Mapping[str, Any]) -> str:
         return f"{_name(one)}: nobody published what a step of it costs, so E alone is known"
     speedup = bounds(one["lone_speedup"], one["lone_speedup_ci"])
     text = f"{_name(one)} at k = {one['best_k']}: a lone request {speedup} times as fast, by the step's cost in {one['measured_by_others']}"
-    # Others' figures leave more doubt than a hundredth.
-    sure = min(max(one["faster_alone_probability"], 0.01), 0.99)
-    chance = f"; {percent(sure)} that it is faster at all"
     if one.get("by") == "profile":
         even = one["break_even_rps"]
         edge = "no break-even" if even is None else f"break-even {figure(even)} rps"
-        text += f"; by the profile {bounds(one['speedup'], one['speedup_ci'])} at the load, {edge}"
-    elif (limit := one.get("break_even_rps")) is not None:
+        return f"{text}; by the profile {bounds(one['speedup'], one['speedup_ci'])} at the load, {edge}"
+    if (limit := one.get("break_even_rps")) is not None:
         text += f"; pays {'at every load' if limit == math.inf else f'until {figure(limit)} rps'} by ratios of others"
-    return text + chance
+    # Others' figures leave more doubt than a hundredth.
+    sure = min(max(one["faster_alone_probability"], 0.01), 0.99)
+    return f"{text}; {percent(sure)} that it is faster at all"

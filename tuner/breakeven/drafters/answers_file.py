@@ -17,7 +17,6 @@ from breakeven.errors import InputError
 from breakeven.intake import file_text, json_value, kind_of
 
 _EXPECTED = "JSON lines with prompt and answer (OpenAI, LiteLLM or Langfuse), vLLM's log at DEBUG, or parquet"
-_ANSWERED = "an assistant's last message, or one of output_token_ids, response, completion, output, answer"
 _CHOICE = ("choices", 0)
 # Ids before texts: they need no tokenizer, and are what the engine saw.
 _PROMPTS: tuple[tuple[str | int, ...], ...] = (
@@ -55,6 +54,8 @@ _GENERATED = re.compile(
 
 Said = str | list[int] | list[dict[str, Any]]
 """Text, token ids, or the messages of a conversation."""
+_Row = tuple[str, Said, Said | None, str]
+"""Its place, the prompt, the answer if it has one (a request that failed has none), and its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,10 @@ class FinishedAnswer:
         return f"FinishedAnswer({len(self.prompt)} + {len(self.tokens)} tokens)"
 
 
-def read_answers(path: Path, tokenizer: Path | None = None, by: str | None = None) -> list[FinishedAnswer]:
-    """The answers of a file in its order, of two tokens and more.
+def read_answers(
+    path: Path, tokenizer: Path | None = None, by: str | None = None
+) -> tuple[list[FinishedAnswer], int]:
+    """The answers of a file in its order, of two tokens and more; and how many rows had none.
 
     Args:
         path: JSON lines or a JSON list, vLLM's log at DEBUG, or parquet (needs pyarrow).
@@ -82,26 +85,29 @@ def read_answers(path: Path, tokenizer: Path | None = None, by: str | None = Non
         InputError: no such answers, a line that is none, texts without a tokenizer, or a package that is not installed.
     """
     encode = _encoder(tokenizer)
-    found = [
-        FinishedAnswer(encode(asked, where, True), encode(answered, where, False), group)
-        for where, asked, answered, group in _pairs(path, by)
-    ]
-    # The first token comes of the prompt's step: a lone one has no step that could be sped up.
-    found = [answer for answer in found if len(answer.tokens) > 1]
+    found, left_out = [], 0
+    for where, asked, answered, group in _pairs(path, by):
+        tokens = () if answered is None else encode(answered, where, False)
+        # The first token comes of the prompt's step: a lone one has no step that could be sped up.
+        if len(tokens) > 1:
+            found.append(FinishedAnswer(encode(asked, where, True), tokens, group))
+        else:
+            left_out += 1
     if not found:
         raise InputError(str(path), "no answer of two tokens and more", _EXPECTED)
-    return found
+    return found, left_out
 
 
-def _pairs(path: Path, by: str | None) -> Iterator[tuple[str, Said, Said, str]]:
+def _pairs(path: Path, by: str | None) -> Iterator[_Row]:
     if path.suffix == ".parquet":
         rows = package("pyarrow.parquet", "a parquet file").read_table(path).to_pylist()
         yield from (_pair(row, f"{path}: row {number}", by) for number, row in enumerate(rows, start=1))
         return
     text = file_text(path, _EXPECTED)
-    if "details: output_token_ids: " in text:
+    begin = text.lstrip()[:1]
+    if begin not in ("[", "{") and "details: output_token_ids: " in text:
         yield from _logged(text, str(path))
-    elif text.lstrip()[:1] == "[":
+    elif begin == "[":
         rows = json_value(text, str(path), _EXPECTED)
         yield from (_pair(row, f"{path}: item {number}", by) for number, row in enumerate(rows, start=1))
     else:
@@ -115,7 +121,7 @@ def _pairs(path: Path, by: str | None) -> Iterator[tuple[str, Said, Said, str]]:
             yield _pair(row, where, by)
 
 
-def _logged(text: str, where: str) -> Iterator[tuple[str, Said, Said, str]]:
+def _logged(text: str, where: str) -> Iterator[_Row]:
     """Requests of vLLM's log whose answer is whole in it, by the lines that `--enable-log-requests --enable-log-outputs` write."""
     asked = {found[1]: _ids(found[2]) for found in _ASKED.finditer(text)}
     answered: dict[str, list[int]] = {}
@@ -131,7 +137,7 @@ def _ids(text: str) -> list[int]:
     return [int(one) for one in text.split(",") if one.strip()]
 
 
-def _pair(row: Any, where: str, by: str | None) -> tuple[str, Said, Said, str]:
+def _pair(row: Any, where: str, by: str | None) -> _Row:
     if not isinstance(row, Mapping):
         raise InputError(where, kind_of(row), f"an object: {_EXPECTED}")
     asked, answered = (_first(row, places) for places in (_PROMPTS, _ANSWERS))
@@ -140,17 +146,15 @@ def _pair(row: Any, where: str, by: str | None) -> tuple[str, Said, Said, str]:
         asked, answered = asked[:-1], asked[-1]
     if _is_chat(answered):
         answered = answered[-1]
-    if asked is None or answered is None:
-        problem, expected = (
-            ("no answer", _ANSWERED) if asked is not None else ("no prompt", "prompt, messages or input")
-        )
-        raise InputError(where, problem, expected)
+    if asked is None:
+        raise InputError(where, "no prompt", "prompt, messages or input")
     named = None if by is None else _first(row, (tuple(by.split(".")), ("metadata", *by.split("."))))
     if isinstance(named, Mapping | list):
         raise InputError(where, f"{by} is {kind_of(named)}", "a text, a number or a boolean to group by")
     # What is no Unicode is no JSON document either.
     group = "" if by is None else "-" if named is None else str(named).encode(errors="replace").decode()[:80]
-    return where, _said(asked, f"{where}, prompt"), _said(answered, f"{where}, answer"), group
+    said = None if answered is None else _said(answered, f"{where}, answer")
+    return where, _said(asked, f"{where}, prompt"), said, group
 
 
 def _first(row: Any, places: Sequence[tuple[str | int, ...]]) -> Any:
@@ -165,6 +169,10 @@ def _first(row: Any, places: Sequence[tuple[str | int, ...]]) -> Any:
         if value is not None and value not in ("", [], {}):
             return value
     return None
+
+
+TEXT_COLUMNS = frozenset(place[0] for place in (*_PROMPTS, *_ANSWERS))
+"""Columns that hold somebody's words: no group is named by them."""
 
 
 def _is_chat(value: Any) -> bool:
@@ -205,7 +213,7 @@ def _encoder(tokenizer: Path | None) -> Callable[[Said, str, bool], tuple[int, .
             transformers = package("transformers", "text")
             try:
                 coder = transformers.AutoTokenizer.from_pretrained(str(tokenizer), local_files_only=True)
-            except (OSError, ValueError):
+            except (ImportError, OSError, ValueError):
                 expected = "the folder of a tokenizer (tokenizer.json)"
                 raise InputError(str(tokenizer), "no tokenizer that transformers reads", expected) from None
         if isinstance(said, str):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,18 +29,22 @@ from breakeven.profile.student_t import t_quantile
 
 Counts: TypeAlias = NDArray[np.int64]
 
-NGRAM_RULES = (
-    NgramRule(),
-    *(
-        NgramRule(low, high)
-        for high in (2, 3, 5, 8)
-        for low in (1, 2, 3, 5)
-        if low <= high and (low, high) != (5, 5)
+_RULES: Mapping[str, tuple[NgramRule | SuffixRule, ...]] = {
+    "ngram": (
+        NgramRule(),
+        *(NgramRule(low, high) for high in (2, 3, 5, 8) for low in (1, 2, 3, 5) if low <= high and low < 5),
     ),
-)
-"""vLLM's default first, then those among which the best is searched."""
-SUFFIX_RULES = (SuffixRule(), SuffixRule(factor=2.0), SuffixRule(factor=4.0), SuffixRule(depth=64))
-"""Likewise; a factor above 1 drafts more tokens than matched."""
+    "suffix": (SuffixRule(), SuffixRule(factor=2.0), SuffixRule(factor=4.0), SuffixRule(depth=64)),
+}
+"""Parameters of look-ups among which the best are searched, vLLM's default first; a factor above 1 drafts more than matched."""
+_KEYS = {
+    "ngram": ("prompt_lookup_min", "prompt_lookup_max"),
+    "suffix": ("suffix_decoding_max_tree_depth", "suffix_decoding_max_spec_factor"),
+}
+_FEWEST = 8
+"""Answers without which nothing is searched."""
+_SEARCHED_TOKENS = 50_000
+"""Tokens of answers on which parameters are searched at the most: of more, a choice takes minutes and is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,84 +111,79 @@ def _walk(drafts: Drafts, k: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A drafter on the answers.
+    """A drafter on the judged answers.
 
     Attributes:
-        options: keys of vLLM's `--speculative-config` beside method and draft length.
-        searched: the options were chosen on one half of the answers; the tally is of the other half.
+        options: keys of vLLM's `--speculative-config` beside method and draft length, if they were searched.
         groups: tally of each value of the column that groups answers.
     """
 
     method: str
     options: Mapping[str, Any]
     tally: Tally
-    searched: bool = False
     model: str | None = None
     groups: Mapping[str, Tally] = field(default_factory=dict)
 
 
-def ranked(answers: Sequence[FinishedAnswer], draft_model: Path | None = None) -> list[Ranked]:
-    """All drafters on all answers: look-ups with vLLM's defaults and with the parameters found, and a draft model if one is given."""
-    ngram = _all_rules([ngram_drafts(one.prompt, one.tokens, NGRAM_RULES) for one in answers])
-    found = _with_best(
-        "ngram",
-        [{"prompt_lookup_min": r.shortest, "prompt_lookup_max": r.longest} for r in NGRAM_RULES],
-        ngram,
-    )
-    suffix = [Tally.of(map(SuffixDrafter(rule).drafts, *_texts(answers))) for rule in SUFFIX_RULES]
-    options = [
-        {"suffix_decoding_max_tree_depth": r.depth, "suffix_decoding_max_spec_factor": r.factor}
-        for r in SUFFIX_RULES
-    ]
-    found += _with_best("suffix", options, suffix)
-    if draft_model is not None:
-        tally = Tally.of(model_drafts(hits) for hits in _first_choices(draft_model, answers))
-        found.append(Ranked("draft_model", {}, tally, model=str(draft_model)))
-    return [_grouped(one, answers) for one in found]
+def judged(count: int) -> NDArray[np.bool_]:
+    """Answers that drafters are judged on; parameters are chosen on the others, if there are enough answers for both.
 
-
-def _texts(answers: Sequence[FinishedAnswer]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    return [one.prompt for one in answers], [one.tokens for one in answers]
-
-
-def _all_rules(by_answer: Sequence[Sequence[Drafts]]) -> list[Tally]:
-    return [Tally.of(rule) for rule in zip(*by_answer, strict=True)]
-
-
-def _with_best(method: str, options: Sequence[Mapping[str, Any]], tallies: Sequence[Tally]) -> list[Ranked]:
-    """The default parameters on all answers, and the best ones of the first half on the second if they are others.
-
-    Chosen and judged on the same answers, the best of many would look better than it is.
+    Chosen and judged on the same answers, the best of many would look better than it is. By lot, because every second line of a log
+    may be of one kind.
     """
-    default, first = Ranked(method, {}, tallies[0]), _first_half(len(tallies[0].steps))
-    if len(first) < 4:
-        return [default]
-    best = max(
-        range(len(tallies)),
-        key=lambda i: max(
-            tallies[i].part(first).tokens_per_step(k).value or 0.0 for k in range(1, LONGEST + 1)
-        ),
-    )
-    if best == 0:
-        return [default]
-    return [default, Ranked(method, options[best], tallies[best].part(~first), searched=True)]
+    return np.random.default_rng(0).permutation(count) >= (count // 2 if count >= _FEWEST else 0)
 
 
-def _first_half(count: int) -> NDArray[np.bool_]:
-    """Answers on which parameters are chosen: by lot, because every second line of a log may be of one kind."""
-    return np.random.default_rng(0).permutation(count) < count // 2
-
-
-def _grouped(one: Ranked, answers: Sequence[FinishedAnswer]) -> Ranked:
-    chosen = _first_half(len(answers))
-    names = [
-        answer.group for answer, first in zip(answers, chosen, strict=True) if not (one.searched and first)
-    ]
+def ranked(answers: Sequence[FinishedAnswer], draft_model: Path | None = None) -> list[Ranked]:
+    """Look-ups with vLLM's defaults and with the best parameters found, and a draft model if one is given, on the judged answers."""
+    last = judged(len(answers))
+    own = [answer for answer, is_judged in zip(answers, last, strict=True) if is_judged]
+    others = _sample([answer for answer, is_judged in zip(answers, last, strict=True) if not is_judged])
+    found = []
+    for method, rules in _RULES.items():
+        best = (
+            max(rules, key=lambda rule: _yield(_drafts(rule, others, [True] * len(others))))
+            if others
+            else rules[0]
+        )
+        for rule in dict.fromkeys((rules[0], best)):
+            options = {} if rule is rules[0] else dict(zip(_KEYS[method], rule, strict=False))
+            found.append(Ranked(method, options, Tally.of(_drafts(rule, answers, last))))
+    if draft_model is not None:
+        tally = Tally.of(model_drafts(hits) for hits in _first_choices(draft_model, own))
+        found.append(Ranked("draft_model", {}, tally, str(draft_model)))
     places: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        places.setdefault(name, []).append(index)
-    groups = {name: one.tally.part(found) for name, found in places.items() if name}
-    return Ranked(one.method, one.options, one.tally, one.searched, one.model, groups)
+    for index, answer in enumerate(own):
+        places.setdefault(answer.group, []).append(index)
+    return [
+        replace(one, groups={name: one.tally.part(where) for name, where in places.items() if name})
+        for one in found
+    ]
+
+
+def _sample(answers: Sequence[FinishedAnswer]) -> list[FinishedAnswer]:
+    """The first answers up to the tokens that a search needs."""
+    sizes = np.cumsum([len(answer.tokens) for answer in answers])
+    return list(answers[: int((sizes <= _SEARCHED_TOKENS).sum()) or 1])
+
+
+def _yield(drafts: Iterable[Drafts]) -> float:
+    return Tally.of(drafts).tokens_per_step(LONGEST).value or 0.0
+
+
+def _drafts(
+    rule: NgramRule | SuffixRule, answers: Sequence[FinishedAnswer], wanted: Iterable[bool]
+) -> Iterator[Drafts]:
+    """Drafts along the wanted answers; suffixes also come from the answers before them."""
+    suffix = SuffixDrafter(rule) if isinstance(rule, SuffixRule) else None
+    for answer, is_wanted in zip(answers, wanted, strict=True):
+        if isinstance(rule, NgramRule):
+            if is_wanted:
+                yield ngram_drafts(answer.prompt, answer.tokens, rule)
+        elif suffix is not None and is_wanted:
+            yield suffix.drafts(answer.prompt, answer.tokens)
+        elif suffix is not None:
+            suffix.learn(answer.tokens)
 
 
 def _first_choices(folder: Path, answers: Sequence[FinishedAnswer]) -> Iterable[list[bool]]:
@@ -192,14 +191,25 @@ def _first_choices(folder: Path, answers: Sequence[FinishedAnswer]) -> Iterable[
     torch, transformers = (package(name, "--draft-model") for name in ("torch", "transformers"))
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True).eval()
-    except (OSError, ValueError):
-        raise InputError(
-            str(folder), "no model that transformers reads", "a folder with config.json and weights"
-        ) from None
+    except (ImportError, OSError, ValueError):
+        problem, expected = "no model that transformers reads", "a folder with config.json and weights"
+        raise InputError(str(folder), problem, expected) from None
+    words = int(getattr(model.config, "vocab_size", 0) or 0)
+    reads = int(getattr(model.config, "max_position_embeddings", 0) or 0)
     for answer in answers:
+        text = [*answer.prompt, *answer.tokens[:-1]]
+        if words and max(*text, answer.tokens[-1]) >= words:
+            raise InputError(
+                str(folder), f"{words} token ids", "a draft model with the vocabulary of the answers"
+            )
+        if reads and len(text) > reads:
+            raise InputError(
+                str(folder), f"{reads} positions, an answer of {len(text)} tokens", "shorter answers"
+            )
         with torch.inference_mode():
-            text = torch.tensor([[*answer.prompt, *answer.tokens[:-1]]])
-            choices = model(text).logits[0, len(answer.prompt) :].argmax(-1).tolist()
+            # The logits of a long prompt would take gigabytes.
+            logits = model(torch.tensor([text]), logits_to_keep=len(answer.tokens) - 1).logits
+            choices = logits[0, -(len(answer.tokens) - 1) :].argmax(-1).tolist()
         yield [*(chosen == token for chosen, token in zip(choices, answer.tokens[1:], strict=True)), False]
 
 
@@ -237,6 +247,8 @@ def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Pr
     known = one.tally.tokens_per_step(k, confidence)
     if row is None or row.lone_ratio is None or row.tokens_per_step is None or known.value is None:
         return None
+    if k > 2 * row.k + 1:
+        return None  # what more drafts cost is not known from a measurement of few
     value = known.value / (row.lone_ratio * row.tokens_per_step)
     width = t_quantile(confidence, 30)
     # Of a lone answer nothing is known of the next one.

@@ -43,39 +43,23 @@ class SuffixRule(NamedTuple):
     min_probability: float = 0.1
 
 
-def ngram_drafts(prompt: Tokens, answer: Tokens, rules: Sequence[NgramRule]) -> list[Drafts]:
-    """Drafts of each rule: the tokens behind the earliest occurrence of the longest matching end of the text."""
-    text = [*prompt, *answer]
-    lengths = range(min(rule.shortest for rule in rules), max(rule.longest for rule in rules) + 1)
-    # Where the earliest occurrence of the last n tokens ends, by n; 0 if they are new.
-    earlier = {n: [0] * len(answer) for n in lengths}
-    for n, ends in earlier.items():
+def ngram_drafts(prompt: Tokens, answer: Tokens, rule: NgramRule) -> Drafts:
+    """Drafts of the tokens behind the earliest occurrence of the longest matching end of the text."""
+    text, start = [*prompt, *answer], len(prompt)
+    sources = [0] * len(answer)
+    for n in range(rule.shortest, rule.longest + 1):
         seen: dict[tuple[int, ...], int] = {}
         for end in range(n, len(text)):
             first = seen.setdefault(tuple(text[end - n : end]), end)
-            if end > len(prompt) and first < end:
-                ends[end - len(prompt) - 1] = first
-    confirmed: dict[tuple[int, int], int] = {}
-    return [_ngram_drafts(text, len(prompt), rule, earlier, confirmed) for rule in rules]
-
-
-def _ngram_drafts(
-    text: Tokens,
-    start: int,
-    rule: NgramRule,
-    earlier: dict[int, list[int]],
-    confirmed: dict[tuple[int, int], int],
-) -> Drafts:
-    drafted, accepted = ([0] * (len(text) - start) for _ in range(2))
-    for index in range(len(text) - start - 1):
-        now = start + index + 1
-        source = next((e for n in range(rule.longest, rule.shortest - 1, -1) if (e := earlier[n][index])), 0)
-        if not source:
-            continue
-        drafted[index] = min(LONGEST, now - source)
-        if (now, source) not in confirmed:
-            confirmed[now, source] = _confirmed(text[source : source + drafted[index]], text, now)
-        accepted[index] = confirmed[now, source]
+            if end > start and first < end:
+                # A longer match comes later in this loop, and goes before a shorter one.
+                sources[end - start - 1] = first
+    drafted, accepted = ([0] * len(answer) for _ in range(2))
+    for index, source in enumerate(sources[:-1]):
+        if source:
+            now = start + index + 1
+            drafted[index] = min(LONGEST, now - source)
+            accepted[index] = _confirmed(text[source : source + drafted[index]], text, now)
     # A shorter draft is the beginning of a longer one.
     k = np.arange(1, LONGEST + 1)
     return Drafts(*(np.minimum(np.array(one)[:, None], k).astype(np.int8) for one in (drafted, accepted)))
@@ -222,6 +206,12 @@ class SuffixDrafter:
     def __init__(self, rule: SuffixRule) -> None:
         self.rule = rule
         self.answers = SuffixTree(rule.depth)
+
+    def learn(self, answer: Tokens) -> None:
+        """Take an answer that later ones draft from, without drafting along it."""
+        self.answers.begin()
+        for token in answer:
+            self.answers.append(token)
 
     def drafts(self, prompt: Tokens, answer: Tokens) -> Drafts:
         """Drafts along one answer, which later answers draft from."""
