@@ -249,6 +249,7 @@ def _grounds(
         _fresh(counted, fleet, source.staleness_seconds, now_s),
         window.saturated,
         exceeded(service.spec.update_policy.guards, guards or {}) is None,
+        frozenset(guards or {}),
     )
     figures = (*_figures(window), _finished(world, watch, namespace, pods))
     finite = tuple(figure if math.isfinite(figure) else 0.0 for figure in figures)

@@ -135,7 +135,7 @@ class UpdatePolicy(Model):
     day_risk_percent: int = row(
         "How much longer a day may take, in percent of its request time without speculation, if it brings four hours "
         "near capacity or a storm of twenty minutes: an arm that would take more, kept or left at once, is not entered, and is left. A "
-        "load that moves may come to 2.2 times its largest of ten days, a steady one to less, any load to capacity in its first day. "
+        "load that moves may come to 2.2 times its largest of ten days, a steady one to less, any load in its first day. "
         "100: no day is bounded by itself.",
         default=5,
         ge=0,

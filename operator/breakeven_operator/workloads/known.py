@@ -1,7 +1,7 @@
 """The kinds of workloads that the operator rolls, one class for each, and their table.
 
-A new kind is one class here, a row in `KINDS`, its word in the CRD (`resources/speculativeservice.py`), and its plural in the chart's
-role and admission policy.
+A new kind that is rolled is one class here, a row in `KINDS`, its word in the CRD (`resources/speculativeservice.py`), and its plural in the chart's
+role and admission policy. A kind that is only looked at is `_foreign`: it needs none of that.
 """
 
 from __future__ import annotations

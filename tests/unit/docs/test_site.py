@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 APPENDED = "runbooks"
 # Made by `make generate`, whole or in their tables.
 GENERATED = ("api/", "cli/", "metrics.md", "reasons.md", "result-files.md")
-MOST_WORDS = 30_000
+MOST_WORDS = 29_600
 MOST_WORDS_OF_A_PARAGRAPH = 60
 
 
@@ -74,7 +74,10 @@ def test_every_page_has_one_place_in_the_navigation(named):
 
 def test_the_site_is_short_enough_to_be_read(written):
     words = {page: len(text.split()) for page, text in written.items()}
-    assert sum(words.values()) <= MOST_WORDS, words
+    # CONTRIBUTING.md asks each change for a line there: it is no page that somebody reads through.
+    del words["project/CHANGELOG.md"]
+    found = sum(words.values())
+    assert found <= MOST_WORDS, f"{found - MOST_WORDS} words too many on pages written by hand: {words}"
 
 
 def test_no_paragraph_is_longer_than_a_reader_s_breath(written):

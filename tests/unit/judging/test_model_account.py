@@ -343,7 +343,7 @@ def test_what_live_traffic_says_against_a_profile_is_why_it_is_measured_anew():
 def test_another_sample_of_made_up_text_is_not_asked_for():
     """It would be accepted as the last one was; users' prompts must be given."""
     kept = memory(*[1.0] * 6, drifted=("AcceptanceDrifted",))
-    assert asked(kept, "random tokens")[0] is None
+    assert asked(kept, "synthetic text")[0] is None
     assert asked(kept)[0] == "AcceptanceDrifted"
 
 

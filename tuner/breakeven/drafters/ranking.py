@@ -252,7 +252,7 @@ def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Pr
     value = known.value / (row.lone_ratio * row.tokens_per_step)
     width = t_quantile(confidence, 30)
     # Of a lone answer nothing is known of the next one.
-    own = math.log((known.upper or k + 1.0) / known.value) / width
+    own = math.log(max((known.upper or k + 1.0) / known.value, known.value / (known.lower or 1.0))) / width
     error = math.hypot(costs_error(), own)
     spread = math.exp(width * error)
     probability = 0.5 * math.erfc(-math.log(value) / error / math.sqrt(2.0))
