@@ -104,7 +104,7 @@ def sample(registry, name, **labels):
     return registry.get_sample_value(name, {"specsvc_namespace": "llm", "specsvc": "chat", **labels})
 
 
-def test_every_figure_of_the_status_has_its_series(registry, telemetry):
+def test_the_series_of_a_full_status(registry, telemetry):
     telemetry.fleet.publish([service(**FULL)], NOW)
     arm = {"arm": "eagle/7"}
     assert (

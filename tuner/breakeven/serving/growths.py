@@ -46,7 +46,7 @@ _MOVED_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Growths:
-    """Growths of counters and means of gauges over one span, by the names of `engine_series.COUNTED`; of accepted drafts by position."""
+    """Growths of counters and means of gauges over one span, by the names of `promql.COUNTED`; of accepted drafts by position."""
 
     stats: Mapping[str, float]
     accepted: Mapping[int, float] = field(default_factory=dict)
