@@ -332,7 +332,8 @@ def _sentence(one: Mapping[str, Any]) -> str:
         edge = "no break-even" if even is None else f"break-even {figure(even)} rps"
         return f"{text}; by the profile {bounds(one['speedup'], one['speedup_ci'])} at the load, {edge}"
     if (limit := one.get("break_even_rps")) is not None:
-        text += f"; pays {'at every load' if limit == math.inf else f'until {figure(limit)} rps'} by ratios of others"
+        where = {0.0: "at no load", math.inf: "at every load"}.get(limit, f"until {figure(limit)} rps")
+        text += f"; pays {where} by ratios of others"
     # Others' figures leave more doubt than a hundredth.
     sure = min(max(one["faster_alone_probability"], 0.01), 0.99)
     return f"{text}; {percent(sure)} that it is faster at all"
