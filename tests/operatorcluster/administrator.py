@@ -19,6 +19,13 @@ from localcluster import LocalCluster
 _PATIENCE_S = 180
 Document = dict[str, Any]
 
+# Admission policies that patch learn of a new CRD within a minute, and refuse with 503 until then.
+_UNTIL_KNOWN = urllib3.Retry(
+    None,
+    connect=0, read=0, redirect=0, other=0, status=60,
+    status_forcelist=(503,), allowed_methods=None, backoff_factor=0.2, backoff_max=3.0, raise_on_status=False,
+)  # fmt: skip
+
 
 class Administrator:
     """Does what kubectl does for tests that are not about kubectl; paths begin with a slash.
@@ -67,7 +74,11 @@ class Administrator:
         self, method: str, path: str, body: Document, kind: str = "json", accepted: tuple[int, ...] = ()
     ) -> Document:
         answer = self._pool.request(
-            method, self._base + path, json=body, headers={"Content-Type": f"application/{kind}"}
+            method,
+            self._base + path,
+            json=body,
+            headers={"Content-Type": f"application/{kind}"},
+            retries=_UNTIL_KNOWN,
         )
         assert answer.status < 300 or answer.status in accepted, f"{method} {path}: {answer.data.decode()}"
         found: Document = answer.json()
