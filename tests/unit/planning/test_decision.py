@@ -87,6 +87,23 @@ def test_without_the_figures_of_a_peak_the_sentence_says_what_its_reason_means(m
     assert "over the expected loads" not in said
 
 
+@pytest.mark.parametrize(("running", "action"), [(EAGLE, Action.SWITCH), (NO_SPECULATION, Action.STAY)])
+def test_an_arm_that_only_the_risk_of_a_day_speaks_against_is_left_for_that_and_the_limit_is_named(
+    running, action
+):
+    day = [3.0] * 276 + [12.0] * 12
+    past = PastRates([NOW - 300.0 * (863 - i) for i in range(864)], day * 3)
+    bound = replace(QUICK, lookback_s=259200.0, roll_away_share=0.25)
+    found = ask(chat(), 3.0, running, bound, past=past)
+    assert (found.action, found.arm, found.reason) == (action, NO_SPECULATION, Reason.RISK_TOO_HIGH)
+    said = sentence(found)
+    assert (
+        "a jump of the load would cost more than 5 % of a day's request time, or than 12 % of ten days'"
+        in said
+    )
+    assert ask(chat(), 3.0, running, replace(bound, day_risk=1.0), past=past).arm == EAGLE
+
+
 def test_a_jump_that_would_cost_more_than_is_risked_keeps_an_arm_out_that_carries_less():
     model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, 0.08, 2.5)})
     policy = replace(QUICK, roll_seconds=300.0, roll_away_share=0.25)

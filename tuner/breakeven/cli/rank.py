@@ -193,12 +193,9 @@ def _at_load(
     from breakeven.arm import NO_SPECULATION, Arm
     from breakeven.past.others_measured import pays_until_rps
     from breakeven.profile import Conditions
-    from breakeven.profile.student_t import t_quantile
 
     if profile is None:
         return {}
-    known = one.tally.tokens_per_step(k, confidence)
-    e = known.value or 1.0
     fit = _fit_of(profile, one.method)
     if fit is None:
         none = next((fit for fit in profile.arms if fit.arm == NO_SPECULATION), None)
@@ -210,7 +207,7 @@ def _at_load(
             else pays_until_rps(1.0 / (promise.speedup.value or math.nan), row.slope_ratio, none.c2_s)
         )
         return {"break_even_rps": even, "by": "others"}
-    error = math.log((known.upper or k + 1.0) / e) / t_quantile(confidence, 30)
+    e, error = one.tally.tokens_per_step(k).value, one.tally.relative_error(k, confidence)
     now = Conditions(tokens_per_step=e, tokens_per_step_error=error)
     arm = Arm(one.method, k, fit.arm.candidate)
     load = profile.compare(arm, rps=0.0 if rps is None else rps, conditions=now, confidence=confidence)

@@ -41,6 +41,8 @@ _KEYS = {
     "ngram": ("prompt_lookup_min", "prompt_lookup_max"),
     "suffix": ("suffix_decoding_max_tree_depth", "suffix_decoding_max_spec_factor"),
 }
+_DOF = 30
+"""Degrees of freedom of a step's cost, about the rows of the table that it is judged on."""
 _FEWEST = 8
 """Answers without which nothing is searched."""
 _SEARCHED_TOKENS = 50_000
@@ -92,6 +94,14 @@ class Tally:
         spread = math.sqrt(count / (count - 1) * float(((accepted - mean * steps) ** 2).sum())) / total
         width = t_quantile(confidence, count - 1) * spread
         return Estimate(1.0 + mean, max(1.0 + mean - width, 1.0), min(1.0 + mean + width, k + 1.0))
+
+    def relative_error(self, k: int, confidence: float = 0.9) -> float:
+        """Relative standard error of E; of a lone answer nothing is known of the next one but that it lies within 1 and k + 1."""
+        known = self.tokens_per_step(k, confidence)
+        e = known.value or 1.0
+        return math.log(max((known.upper or k + 1.0) / e, e / (known.lower or 1.0))) / t_quantile(
+            confidence, _DOF
+        )
 
 
 def _walk(drafts: Drafts, k: int) -> list[int]:
@@ -250,10 +260,7 @@ def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Pr
     if k > 2 * row.k + 1:
         return None  # what more drafts cost is not known from a measurement of few
     value = known.value / (row.lone_ratio * row.tokens_per_step)
-    width = t_quantile(confidence, 30)
-    # Of a lone answer nothing is known of the next one.
-    own = math.log(max((known.upper or k + 1.0) / known.value, known.value / (known.lower or 1.0))) / width
-    error = math.hypot(costs_error(), own)
-    spread = math.exp(width * error)
+    error = math.hypot(costs_error(), one.tally.relative_error(k, confidence))
+    spread = math.exp(t_quantile(confidence, _DOF) * error)
     probability = 0.5 * math.erfc(-math.log(value) / error / math.sqrt(2.0))
     return Promise(k, Estimate(value, value / spread, value * spread), probability, row)

@@ -98,8 +98,8 @@ _END = -1
 class _Node:
     """A text that occurred at least twice: how often, and what followed it.
 
-    A follower that occurred once is the place of its first token, from which the rest of its sequence follows; a node else. `likeliest`
-    is the most frequent follower; of equal ones the last to become so, as the library orders them.
+    A follower that occurred once is the place of its first token, from which the rest of its sequence follows, else a node. `likeliest` is
+    the most frequent follower; of equal ones the last to become so, as the library orders them.
     """
 
     __slots__ = ("count", "followers", "likeliest")

@@ -120,7 +120,7 @@ def nearest_row(facts: ServiceFacts, arm: Arm, *, with_tokens: bool = False) -> 
 def costs_error() -> float:
     """Relative standard error of a step's cost, `lone_ratio` times E, that is taken from the nearest row: each row left out in turn.
 
-    It is half of the error of the ratio itself, because E differs more between texts than the cost between models.
+    It is less than half of the error of the ratio itself, because E differs more between texts than the cost between models.
     """
     rows = [row for row in public_ratios() if row.lone_ratio and row.tokens_per_step and not row.adaptive]
     errors = []
