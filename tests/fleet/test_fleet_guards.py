@@ -46,6 +46,8 @@ async def test_an_arm_is_left_for_a_guard_after_its_roll_and_not_a_day_later() -
         await world.cycle()
     assert world.value == VALUE
     # At once, and not when the decision that stands has its moment in five minutes.
+    world.prometheus.guarded[QUERY] = []
+    await world.until(lambda: "no protection, by guard" in str(world.whole["conditions"]), cycles=3)
     world.prometheus.guarded[QUERY] = [2.0]
     await world.until(lambda: world.value == "null", cycles=3)
     assert world.whole["history"][0]["reason"] == "GainAboveThreshold"
