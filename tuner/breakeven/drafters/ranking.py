@@ -191,7 +191,7 @@ def ranked(answers: Sequence[FinishedAnswer], draft_model: Path | None = None) -
             options = {} if rule is rules[0] else dict(zip(_KEYS[method], rule, strict=False))
             found.append(Ranked(method, options, Tally.of(_drafts(rule, answers, last), of_each[last])))
     if draft_model is not None:
-        choices = _first_choices(draft_model, own)
+        choices = first_choices(draft_model, own)
         tally = Tally.of((model_drafts(hits) for hits in choices), of_each[last])
         found.append(Ranked("draft_model", {}, tally, str(draft_model)))
     places: dict[str, list[int]] = {}
@@ -228,7 +228,7 @@ def _drafts(
             suffix.learn(answer.tokens)
 
 
-def _first_choices(folder: Path, answers: Sequence[FinishedAnswer]) -> Iterable[list[bool]]:
+def first_choices(folder: Path, answers: Sequence[FinishedAnswer]) -> Iterable[list[bool]]:
     """Whether a draft model's first choice behind each token of each answer is the next token: one pass over each text."""
     torch, transformers = (package(name, "--draft-model") for name in ("torch", "transformers"))
     try:
