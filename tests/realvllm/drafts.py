@@ -1,4 +1,4 @@
-"""Counts of a running vLLM beside the replay of its own answers: `drafts.py URL K`, for n-grams (2 to 4) or suffixes.
+"""Counts of a running vLLM beside the replay of its own answers: `drafts.py URL K [DRAFT-MODEL]`, n-grams being of 2 to 4 tokens.
 
 Accepted tokens may differ by those beyond a request's last token, which vLLM counts too.
 """
@@ -10,8 +10,19 @@ import re
 import sys
 import urllib.request
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 
-from breakeven.drafters.replay import NgramRule, SuffixDrafter, SuffixRule, ngram_drafts
+from breakeven.drafters.answers_file import FinishedAnswer
+from breakeven.drafters.ranking import first_choices
+from breakeven.drafters.replay import (
+    Drafts,
+    NgramRule,
+    SuffixDrafter,
+    SuffixRule,
+    model_drafts,
+    ngram_drafts,
+)
 
 PROMPTS = (
     "Repeat this list three times: apples, pears, plums, cherries, grapes.\n1.",
@@ -58,15 +69,10 @@ def answer(url: str, prompt: str) -> tuple[list[int], list[int]]:
     return choice["prompt_token_ids"], choice["token_ids"]
 
 
-def replayed(pairs: list[tuple[list[int], list[int]]], method: str, k: int) -> Counter[str]:
-    """The same counts by the replay."""
-    suffix, counts = SuffixDrafter(SuffixRule()), Counter[str]()
-    for prompt, tokens in pairs:
-        drafts = (
-            suffix.drafts(prompt, tokens)
-            if method == "suffix"
-            else ngram_drafts(prompt, tokens, NgramRule(2, 4))
-        )
+def replayed(pairs: list[tuple[list[int], list[int]]], all_drafts: Iterable[Drafts], k: int) -> Counter[str]:
+    """The same counts by a replay."""
+    counts = Counter[str]()
+    for (_, tokens), drafts in zip(pairs, all_drafts, strict=True):
         index = 0
         while index < len(tokens) - 1:
             drafted, accepted = int(drafts.drafted[index, k - 1]), int(drafts.accepted[index, k - 1])
@@ -79,14 +85,24 @@ def replayed(pairs: list[tuple[list[int], list[int]]], method: str, k: int) -> C
 
 
 def main() -> None:
-    """Ask, replay by both rules, and print the counts side by side."""
-    url, k = sys.argv[1], int(sys.argv[2])
+    """Ask, replay by each rule, and print the counts side by side."""
+    url, k, *folder = sys.argv[1], int(sys.argv[2]), *map(Path, sys.argv[3:])
     before = counted(url)
     pairs = [answer(url, prompt) for prompt in PROMPTS]
     engine = counted(url) - before
-    ngram, suffix = (replayed(pairs, method, k) for method in ("ngram", "suffix"))
+    suffix = SuffixDrafter(SuffixRule())
+    answers = [FinishedAnswer(tuple(prompt), tuple(tokens)) for prompt, tokens in pairs]
+    replays = {
+        "ngram": (ngram_drafts(*pair, NgramRule(2, 4)) for pair in pairs),
+        "suffix": (suffix.drafts(*pair) for pair in pairs),
+    }
+    if folder:
+        replays["model"] = (model_drafts(hits) for hits in first_choices(folder[0], answers))
+    counts = {name: replayed(pairs, drafts, k) for name, drafts in replays.items()}
     for name in engine:
-        row = f"{name:28} vLLM {engine[name]:5} as ngram {ngram[name]:5} as suffix {suffix[name]:5}"
+        row = f"{name:28} vLLM {engine[name]:5}" + "".join(
+            f" as {rule} {counts[rule][name]:5}" for rule in counts
+        )
         sys.stdout.write(row + "\n")
 
 

@@ -14,7 +14,7 @@ from breakeven.errors import InputError
 
 _CHAT = [{"role": "user", "content": "ab"}]
 _SAID = {"role": "assistant", "content": "cde"}
-_TEXTS = [
+_TEXTS: list[dict[str, Any]] = [
     {"messages": [*_CHAT, _SAID]},
     {"messages": _CHAT, "response": {"choices": [{"message": _SAID}]}},
     {"request": {"messages": _CHAT}, "response": {"body": {"choices": [{"message": _SAID}]}}},
@@ -22,6 +22,11 @@ _TEXTS = [
     {"input": _CHAT, "output": "cde"},
     {"prompt": "ab", "completion": "cde"},
     {"prompt": "ab", "choices": [{"text": "cde"}]},
+]
+# Columns of exported tables hold objects as JSON.
+_TEXTS += [
+    {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
+    for row in _TEXTS
 ]
 
 
@@ -74,6 +79,18 @@ def test_token_ids_need_no_tokenizer_and_come_before_texts(tmp_path: Path) -> No
     assert found == [FinishedAnswer((5, 6), (7, 8), group) for group in ("code", "-", "3")]
     (tmp_path / "list.json").write_text(json.dumps(rows), encoding="utf-8")
     assert read_answers(tmp_path / "list.json", by="task") == (found, 1)
+
+
+@pytest.mark.usefixtures("letters")
+def test_an_answer_in_json_is_a_text_and_exported_token_ids_are_ids(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "ab", "output": '{"content": "c"}'},
+        {"prompt": "ab", "output": "[3, 4]"},
+        {"prompt_token_ids": "[0, 1]", "output_token_ids": "[3, 4]", "metadata": '{"task": "code"}'},
+    ]
+    found = _read(tmp_path, *rows, tokenizer=Path("model"), by="task")
+    assert [len(one.tokens) for one in found] == [16, 6, 2]
+    assert found[2] == FinishedAnswer((0, 1), (3, 4), "code")
 
 
 def test_vllms_log_gives_whole_answers(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import replace
 
@@ -12,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.drafters.answers_file import FinishedAnswer
-from breakeven.drafters.ranking import Ranked, Tally, judged, promise_of, ranked
+from breakeven.drafters.ranking import Ranked, Tally, conversations, judged, promise_of, ranked
 from breakeven.drafters.replay import LONGEST, model_drafts
-from breakeven.prior.public_table import ServiceFacts, costs_error, public_ratios
+from breakeven.prior.public_table import ServiceFacts
 from unit.drafters.made_up_answers import made_up_answers
 
 
@@ -61,11 +60,52 @@ def test_bounds_hold_where_answers_differ_more_than_their_steps() -> None:
     assert 83 <= held <= 97
 
 
+def _turns(seed: int, people: int, turns: int) -> list[FinishedAnswer]:
+    """Rows of a log in which each prompt of a conversation repeats what was said before."""
+    rng, found = np.random.default_rng(seed), []
+    for person in range(people):
+        said: tuple[int, ...] = (1, 2, 3, 100 + person)
+        for turn in range(turns):
+            answer = tuple(rng.integers(200, 300, size=8).tolist())
+            found.append(FinishedAnswer(said, answer))
+            said = (*said, *answer, 400 + turn)
+    return found
+
+
+def test_turns_are_one_conversation_and_stay_in_one_half() -> None:
+    answers = _turns(1, 12, 4)
+    of_each = conversations(answers)
+    assert {len(set(of_each[start : start + 4].tolist())) for start in range(0, 48, 4)} == {1}
+    assert len(set(of_each.tolist())) == 12
+    halves = judged(of_each)
+    assert {len(set(halves[start : start + 4].tolist())) for start in range(0, 48, 4)} == {1}
+    assert halves.sum() == 24
+    assert (ranked(answers)[0].tally.conversations == of_each[halves]).all()
+    # Prompts of one template differ before they end, and one token begins too many others.
+    apart = [FinishedAnswer((7, 8, number), (1, 2)) for number in range(5)]
+    assert len(set(conversations([*apart, FinishedAnswer((7,), (1, 2))]).tolist())) == 6
+
+
+def test_bounds_hold_where_turns_are_rows_of_their_own() -> None:
+    rng, held = np.random.default_rng(8), [0, 0]
+    drawn = rng.beta(4, 2, size=200_000)
+    steps = 1.0 / (1.0 + drawn)
+    true = 1.0 + float((steps * drawn).sum() / steps.sum())
+    for _ in range(100):
+        rates = np.repeat(rng.beta(4, 2, size=30), 6)
+        hits = [model_drafts([*(rng.random(30) < rate), False]) for rate in rates]
+        for place, each in enumerate((np.repeat(np.arange(30), 6), None)):
+            known = Tally.of(hits, each).tokens_per_step(1)
+            held[place] += (known.lower or 0.0) <= true <= (known.upper or 0.0)
+    assert 83 <= held[0] <= 97
+    assert held[1] < 70
+
+
 def test_all_drafters_are_judged_on_answers_that_no_parameter_was_chosen_on() -> None:
     answers = _answers()
     found = ranked(answers)
     assert [one.method for one in found] == ["ngram", "ngram", "suffix", "suffix"]
-    last = judged(len(answers))
+    last = judged(conversations(answers))
     assert last.sum() == len(answers) // 2
     assert all(len(one.tally.steps) == last.sum() for one in found)
     kept = [answer.group for answer, is_judged in zip(answers, last, strict=True) if is_judged]
@@ -93,12 +133,6 @@ def test_no_draft_length_is_promised_far_beyond_a_measured_one() -> None:
     known = promise_of(Ranked("ngram", {}, tally), ServiceFacts.of_name("Llama-3.1-8B"))
     assert known is not None
     assert known.k <= 2 * known.row.k + 1
-
-
-def test_a_measured_e_halves_the_doubt_of_others_ratios() -> None:
-    rows = [row for row in public_ratios() if row.lone_ratio and row.tokens_per_step and not row.adaptive]
-    ratios = [math.log(row.lone_ratio or 1.0) for row in rows]
-    assert costs_error() < 2.0 / 3.0 * float(np.std(ratios))
 
 
 def test_what_it_is_worth_follows_from_the_measured_tokens() -> None:

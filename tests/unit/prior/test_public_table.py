@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from breakeven.arm import Arm
-from breakeven.prior.public_table import ServiceFacts, nearest_row, public_ratios
+from breakeven.prior import public_table
+from breakeven.prior.public_table import ServiceFacts, costs_error, nearest_row, public_ratios
+from breakeven.profile.student_t import t_quantile
 
 
 def test_every_row_that_ships_is_of_vllm_and_has_an_address():
@@ -81,3 +85,23 @@ def test_each_row_is_found_by_its_own_facts():
 def test_a_models_name_says_what_it_says_and_no_more(name, facts):
     assert ServiceFacts.of_name(name) == facts
     assert ServiceFacts.of_name(name, "H100").gpu == "H100"
+
+
+def test_bounds_of_a_steps_cost_hold_for_sources_that_nothing_was_learned_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each source kept apart in turn: by its own E and the others' cost of a step, and by the others' ratio alone."""
+    rows = [row for row in public_ratios() if row.lone_ratio and row.tokens_per_step and not row.adaptive]
+    held, costs_off, ratios_off = 0, [], []
+    for apart in {row.source for row in rows}:
+        others = tuple(row for row in public_ratios() if row.source != apart)
+        monkeypatch.setattr(public_table, "public_ratios", lambda others=others: others)
+        error = costs_error.__wrapped__()
+        for row in (row for row in rows if row.source == apart):
+            near = nearest_row(row.facts, Arm(row.method, row.k), with_tokens=True)
+            if near is not None:
+                ratios_off.append(math.log(row.lone_ratio / near.lone_ratio))
+                costs_off.append(ratios_off[-1] + math.log(row.tokens_per_step / near.tokens_per_step))
+                held += abs(costs_off[-1]) <= t_quantile(0.9, 30) * error
+    assert (held, len(costs_off)) == (34, 37)
+    assert math.hypot(*costs_off) < 2.0 / 3.0 * math.hypot(*ratios_off)

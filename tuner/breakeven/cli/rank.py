@@ -26,12 +26,10 @@ from breakeven.phrases import counted, percent
 
 if TYPE_CHECKING:
     from breakeven.drafters.answers_file import FinishedAnswer
-    from breakeven.drafters.ranking import Promise, Ranked
-    from breakeven.profile import ArmFit, Profile
+    from breakeven.drafters.ranking import Assessment
 
 _SHOWN = (1, 2, 3, 4, 5, 8)
-_WORTH_MEASURING = 0.5
-_MEANINGFUL = 60
+_MEANINGFUL = 30
 
 
 @click.command("rank", short_help="Which drafter, on your own finished answers.")
@@ -89,7 +87,7 @@ def command(
       breakeven rank answers.jsonl --tokenizer ./llama-8b --profile chat.json --rps 4
     """
     from breakeven.drafters.answers_file import TEXT_COLUMNS, read_answers, renumbered
-    from breakeven.drafters.ranking import judged, promise_of, ranked
+    from breakeven.drafters.ranking import assess, candidates, ranked
     from breakeven.prior.public_table import ServiceFacts
 
     if rps is not None and profile_path is None:
@@ -101,21 +99,25 @@ def command(
     profile = None if profile_path is None else read_profile(profile_path, confidence, None)
     answers, left_out = read_answers(answers_path, tokenizer, by)
     facts = ServiceFacts.of_name(model or (profile.provenance.get("model", "") if profile else ""), gpu)
-    found = [
-        (one, promise_of(one, facts, confidence, _lengths(one, profile, rps, confidence)))
-        for one in ranked(answers, draft_model)
-    ]
-    found.sort(key=lambda pair: -((pair[1].speedup.value or 0.0) if pair[1] is not None else 0.0))
-    drafters = [_drafter(one, promise, profile, rps, confidence) for one, promise in found]
+    found = [assess(one, facts, profile, rps, confidence) for one in ranked(answers, draft_model)]
+    found.sort(key=lambda one: -((one.promise.speedup.value or 0.0) if one.promise is not None else 0.0))
+    drafters = [_drafter(one, confidence, by_others=profile is not None) for one in found]
+    tally = found[0].ranked.tally
+    held = len(set(tally.conversations.tolist()))
+    warnings = _warnings(drafters, answers, left_out, by, rps)
+    if held < _MEANINGFUL:
+        few = counted(held, "conversation")
+        warnings.append(f"figures of {few}: thirty and more make bounds that mean something")
     result = {
         "answers": len(answers),
         "answer_tokens": sum(len(one.tokens) for one in answers),
         "prompt_tokens": sum(len(one.prompt) for one in answers),
-        "judged_answers": int(judged(len(answers)).sum()),
+        "judged_answers": len(tally.conversations),
+        "judged_conversations": held,
         "confidence": confidence,
         "drafters": drafters,
-        "candidates": _candidates(found, drafters),
-        "warnings": _warnings(drafters, answers, left_out, by, rps),
+        "candidates": candidates(found),
+        "warnings": warnings,
     }
     if anonymise is not None:
         # Nothing is written if a drafter was refused.
@@ -126,14 +128,12 @@ def command(
         _print(result)
 
 
-def _drafter(
-    one: Ranked, promise: Promise | None, profile: Profile | None, rps: float | None, confidence: float
-) -> dict[str, Any]:
+def _drafter(found: Assessment, confidence: float, *, by_others: bool) -> dict[str, Any]:
     from breakeven.drafters.replay import LONGEST
 
+    one, promise, own = found.ranked, found.promise, found.by_profile
     by_k = {k: one.tally.tokens_per_step(k, confidence) for k in range(1, LONGEST + 1)}
-    best = promise.k if promise is not None else max(by_k, key=lambda k: by_k[k].value or 0.0)
-    return {
+    shown = {
         "method": one.method,
         "options": one.options,
         "model": one.model,
@@ -147,12 +147,12 @@ def _drafter(
             }
             for k, known in by_k.items()
         ],
-        "best_k": best,
+        "best_k": found.k,
         "groups": [
             {
                 "group": name,
                 "answers": len(tally.steps),
-                "tokens_per_step": (known := tally.tokens_per_step(best, confidence)).value,
+                "tokens_per_step": (known := tally.tokens_per_step(found.k, confidence)).value,
                 "tokens_per_step_ci": known.bounds,
             }
             for name, tally in one.groups.items()
@@ -163,81 +163,11 @@ def _drafter(
         "measured_by_others": None
         if promise is None
         else f"{promise.row.method}/{promise.row.k} of {promise.row.model}, {promise.row.source}",
-        **_at_load(one, best, promise, profile, rps, confidence),
     }
-
-
-def _lengths(one: Ranked, profile: Profile | None, rps: float | None, confidence: float) -> Sequence[int]:
-    """Draft lengths to choose from: the best one by the law of a profile that knows the method, because others measured one length."""
-    from breakeven.drafters.replay import LONGEST
-
-    lengths = range(1, LONGEST + 1)
-    if profile is None or _fit_of(profile, one.method) is None:
-        return lengths
-    return [max(lengths, key=lambda k: _at_load(one, k, None, profile, rps, confidence)["speedup"] or 0.0)]
-
-
-def _fit_of(profile: Profile, method: str) -> ArmFit | None:
-    return next((fit for fit in profile.arms if fit.arm.method == method and not fit.arm.scheduled), None)
-
-
-def _at_load(
-    one: Ranked,
-    k: int,
-    promise: Promise | None,
-    profile: Profile | None,
-    rps: float | None,
-    confidence: float,
-) -> dict[str, Any]:
-    """Speedup and break-even by a profile: by its law where it knows the method, else by the ratios of others on its own line."""
-    from breakeven.arm import NO_SPECULATION, Arm
-    from breakeven.past.others_measured import pays_until_rps
-    from breakeven.profile import Conditions
-
-    if profile is None:
-        return {}
-    fit = _fit_of(profile, one.method)
-    if fit is None:
-        none = next((fit for fit in profile.arms if fit.arm == NO_SPECULATION), None)
-        row = None if promise is None else promise.row
-        # The slope is taken as it stands: scaled by E, rows of the table predict each other worse (41 % off in place of 17).
-        even = (
-            None
-            if promise is None or row is None or none is None
-            else pays_until_rps(1.0 / (promise.speedup.value or math.nan), row.slope_ratio, none.c2_s)
-        )
-        return {"break_even_rps": even, "by": "others"}
-    e, error = one.tally.tokens_per_step(k).value, one.tally.relative_error(k, confidence)
-    now = Conditions(tokens_per_step=e, tokens_per_step_error=error)
-    arm = Arm(one.method, k, fit.arm.candidate)
-    load = profile.compare(arm, rps=0.0 if rps is None else rps, conditions=now, confidence=confidence)
-    return {
-        "speedup": load.speedup,
-        "speedup_ci": load.speedup_ci,
-        "break_even_rps": load.break_even_rps,
-        "break_even_ci_rps": load.break_even_ci_rps,
-        "by": "profile",
-    }
-
-
-def _candidates(
-    found: Sequence[tuple[Ranked, Promise | None]], drafters: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """`spec.candidates.methods` of a SpeculativeService: of each method the better parameters, if it is likelier faster than not."""
-    methods: dict[str, dict[str, Any]] = {}
-    for (one, promise), shown in zip(found, drafters, strict=True):
-        if promise is None or promise.probability <= _WORTH_MEASURING or one.method in methods:
-            continue
-        if shown.get("speedup_ci") and (shown["speedup_ci"][1] or math.inf) < 1.0:
-            continue  # the user's own profile says that it loses at this load
-        methods[one.method] = {
-            "name": one.method.replace("_", "-"),
-            "method": one.method,
-            **({"model": one.model} if one.model else {}),
-            "draftLengths": sorted({max(1, promise.k // 2), promise.k}),
-            **({"options": dict(one.options)} if one.options else {}),
-        }
-    return list(methods.values())
+    if own is not None:
+        names = ("speedup", "speedup_ci", "break_even_rps", "break_even_ci_rps")
+        return shown | {name: getattr(own, name) for name in names} | {"by": "profile"}
+    return shown | ({"break_even_rps": found.others_break_even_rps, "by": "others"} if by_others else {})
 
 
 def _warnings(
@@ -250,8 +180,6 @@ def _warnings(
     warnings = []
     if left_out:
         warnings.append(f"{counted(left_out, 'row')} without an answer of two tokens were left out")
-    if len(answers) < _MEANINGFUL:
-        warnings.append(f"{counted(len(answers), 'answer')}: sixty and more make bounds that mean something")
     if any(one["method"] == "suffix" and one.get("by") != "profile" for one in drafters):
         warnings.append(
             "suffix: what its step costs is taken from n-grams; nobody published a lone request of it"
@@ -268,7 +196,8 @@ def _warnings(
 
 def _print(result: Mapping[str, Any]) -> None:
     sizes = f"{counted(result['answers'], 'answer')}, {result['answer_tokens']:,} tokens, prompts {result['prompt_tokens']:,}"
-    judged = f"figures of {result['judged_answers']} of them, on which no parameter was chosen"
+    held = counted(result["judged_conversations"], "conversation")
+    judged = f"figures of {result['judged_answers']} of them in {held}, on which no parameter was chosen"
     print_text(f"{sizes}; {judged}. Tokens per step (E) by draft length; 1 is no speculation")
     rows = []
     for one in result["drafters"]:

@@ -162,13 +162,27 @@ def _first(row: Any, places: Sequence[tuple[str | int, ...]]) -> Any:
     for place in places:
         value: Any = row
         for step in place:
+            value = _unpacked(value)
             if isinstance(step, int):
                 value = value[step] if isinstance(value, list) and len(value) > step else None
             else:
                 value = value.get(step) if isinstance(value, Mapping) else None
         if value is not None and value not in ("", [], {}):
-            return value
+            found = _unpacked(value)
+            # An answer in JSON is a text. A message, a conversation or token ids in JSON are what an export made of them.
+            is_message = isinstance(found, Mapping) and "role" in found
+            return found if is_message or _is_chat(found) or str(place[-1]).endswith("token_ids") else value
     return None
+
+
+def _unpacked(value: Any) -> Any:
+    """What a text holds that is JSON of an object or a list, as columns of exported tables are; anything else as it is."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 TEXT_COLUMNS = frozenset(place[0] for place in (*_PROMPTS, *_ANSWERS))

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from breakeven.arm import Arm
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.drafters.answers_file import FinishedAnswer, package
 from breakeven.drafters.replay import (
     LONGEST,
@@ -24,7 +24,9 @@ from breakeven.drafters.replay import (
 )
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
+from breakeven.past.others_measured import pays_until_rps
 from breakeven.prior.public_table import RatioRow, ServiceFacts, costs_error, nearest_row
+from breakeven.profile import ArmFit, Comparison, Conditions, Profile
 from breakeven.profile.student_t import t_quantile
 
 Counts: TypeAlias = NDArray[np.int64]
@@ -41,10 +43,14 @@ _KEYS = {
     "ngram": ("prompt_lookup_min", "prompt_lookup_max"),
     "suffix": ("suffix_decoding_max_tree_depth", "suffix_decoding_max_spec_factor"),
 }
+_WORTH_MEASURING = 0.5
+"""Probability of being faster above which a method is worth a calibration."""
 _DOF = 30
 """Degrees of freedom of a step's cost, about the rows of the table that it is judged on."""
 _FEWEST = 8
-"""Answers without which nothing is searched."""
+"""Conversations without which nothing is searched."""
+_SIGN = 2
+"""Tokens of a prompt that can be the begin of a conversation."""
 _SEARCHED_TOKENS = 50_000
 """Tokens of answers on which parameters are searched at the most: of more, a choice takes minutes and is the same."""
 
@@ -57,22 +63,27 @@ class Tally:
         steps: request-steps, shape (answers, draft lengths).
         drafts: steps in which anything was drafted, of the same shape.
         survived: steps whose first i drafts were all accepted, shape (answers, draft lengths, positions).
+        conversations: the conversation of each answer, shape (answers,).
     """
 
     steps: Counts
     drafts: Counts
     survived: Counts
+    conversations: Counts
 
     @classmethod
-    def of(cls, all_drafts: Iterable[Drafts]) -> Tally:
-        """Walk each answer from its first token, which comes of the prompt's step, to its last."""
+    def of(cls, all_drafts: Iterable[Drafts], conversations: Counts | None = None) -> Tally:
+        """Walk each answer from its first token, which comes of the prompt's step, to its last; each is a conversation by default."""
         rows = [[_walk(drafts, k) for k in range(LONGEST)] for drafts in all_drafts]
         counts = np.array(rows, np.int64).reshape(-1, LONGEST, LONGEST + 2)
-        return cls(counts[:, :, 0], counts[:, :, 1], counts[:, :, 2:])
+        of_each = np.arange(len(counts)) if conversations is None else conversations
+        return cls(counts[:, :, 0], counts[:, :, 1], counts[:, :, 2:], of_each)
 
     def part(self, chosen: Any) -> Tally:
         """The chosen answers alone, by index or mask."""
-        return Tally(self.steps[chosen], self.drafts[chosen], self.survived[chosen])
+        return Tally(
+            self.steps[chosen], self.drafts[chosen], self.survived[chosen], self.conversations[chosen]
+        )
 
     def survival(self, k: int) -> tuple[float, ...]:
         """Share of all steps whose first i drafts were accepted, i = 1..k; 1 + its sum is E."""
@@ -84,9 +95,10 @@ class Tally:
         return float(self.drafts[:, k - 1].sum()) / max(int(self.steps[:, k - 1].sum()), 1)
 
     def tokens_per_step(self, k: int, confidence: float = 0.9) -> Estimate:
-        """E at a draft length, with bounds over answers: steps of one answer resemble each other. None as bounds of a lone answer."""
-        accepted = self.survived[:, k - 1, :k].sum(1).astype(float)
-        steps = self.steps[:, k - 1].astype(float)
+        """E at a draft length, with bounds over conversations: their steps resemble each other. None as bounds of a lone one."""
+        _, places = np.unique(self.conversations, return_inverse=True)
+        accepted = np.bincount(places, self.survived[:, k - 1, :k].sum(1))
+        steps = np.bincount(places, self.steps[:, k - 1])
         count, total = len(steps), float(steps.sum())
         mean = float(accepted.sum()) / total
         if count < 2:
@@ -135,18 +147,37 @@ class Ranked:
     groups: Mapping[str, Tally] = field(default_factory=dict)
 
 
-def judged(count: int) -> NDArray[np.bool_]:
-    """Answers that drafters are judged on; parameters are chosen on the others, if there are enough answers for both.
+def conversations(answers: Sequence[FinishedAnswer]) -> Counts:
+    """The conversation of each answer, from 0 in their order: a prompt that begins with another whole prompt is a later turn of it.
 
-    Chosen and judged on the same answers, the best of many would look better than it is. By lot, because every second line of a log
-    may be of one kind.
+    A prompt of one token begins too many others, and is no sign.
     """
-    return np.random.default_rng(0).permutation(count) >= (count // 2 if count >= _FEWEST else 0)
+    found = np.empty(len(answers), np.int64)
+    number, begin = -1, tuple[int, ...]()
+    for index in sorted(range(len(answers)), key=lambda index: answers[index].prompt):
+        prompt = answers[index].prompt
+        if len(begin) < _SIGN or prompt[: len(begin)] != begin:
+            number, begin = number + 1, prompt
+        found[index] = number
+    _, firsts, places = np.unique(found, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(firsts))[places])
+
+
+def judged(of_each: Counts) -> NDArray[np.bool_]:
+    """Answers that drafters are judged on, by the conversation of each; parameters are chosen on the others, if both get enough.
+
+    Chosen and judged on the same conversations, the best of many would look better than it is. By lot, because every second line
+    of a log may be of one kind.
+    """
+    count = int(of_each.max(initial=-1)) + 1
+    places = np.random.default_rng(0).permutation(count)
+    return np.asarray(places[of_each] >= (count // 2 if count >= _FEWEST else 0))
 
 
 def ranked(answers: Sequence[FinishedAnswer], draft_model: Path | None = None) -> list[Ranked]:
     """Look-ups with vLLM's defaults and with the best parameters found, and a draft model if one is given, on the judged answers."""
-    last = judged(len(answers))
+    of_each = conversations(answers)
+    last = judged(of_each)
     own = [answer for answer, is_judged in zip(answers, last, strict=True) if is_judged]
     others = _sample([answer for answer, is_judged in zip(answers, last, strict=True) if not is_judged])
     found = []
@@ -158,9 +189,10 @@ def ranked(answers: Sequence[FinishedAnswer], draft_model: Path | None = None) -
         )
         for rule in dict.fromkeys((rules[0], best)):
             options = {} if rule is rules[0] else dict(zip(_KEYS[method], rule, strict=False))
-            found.append(Ranked(method, options, Tally.of(_drafts(rule, answers, last))))
+            found.append(Ranked(method, options, Tally.of(_drafts(rule, answers, last), of_each[last])))
     if draft_model is not None:
-        tally = Tally.of(model_drafts(hits) for hits in _first_choices(draft_model, own))
+        choices = first_choices(draft_model, own)
+        tally = Tally.of((model_drafts(hits) for hits in choices), of_each[last])
         found.append(Ranked("draft_model", {}, tally, str(draft_model)))
     places: dict[str, list[int]] = {}
     for index, answer in enumerate(own):
@@ -196,7 +228,7 @@ def _drafts(
             suffix.learn(answer.tokens)
 
 
-def _first_choices(folder: Path, answers: Sequence[FinishedAnswer]) -> Iterable[list[bool]]:
+def first_choices(folder: Path, answers: Sequence[FinishedAnswer]) -> Iterable[list[bool]]:
     """Whether a draft model's first choice behind each token of each answer is the next token: one pass over each text."""
     torch, transformers = (package(name, "--draft-model") for name in ("torch", "transformers"))
     try:
@@ -264,3 +296,79 @@ def _worth_at(one: Ranked, k: int, facts: ServiceFacts, confidence: float) -> Pr
     spread = math.exp(t_quantile(confidence, _DOF) * error)
     probability = 0.5 * math.erfc(-math.log(value) / error / math.sqrt(2.0))
     return Promise(k, Estimate(value, value / spread, value * spread), probability, row)
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """A drafter beside what others and a profile say of it.
+
+    Attributes:
+        k: the draft length that pays most, else that with the largest E.
+        by_profile: the arm against no speculation by a profile's law; None without a profile, or if the profile has no such method.
+        others_break_even_rps: break-even by ratios of others on the profile's line of no speculation, 1/s.
+    """
+
+    ranked: Ranked
+    k: int
+    promise: Promise | None
+    by_profile: Comparison | None = None
+    others_break_even_rps: float | None = None
+
+
+def assess(
+    one: Ranked, facts: ServiceFacts, profile: Profile | None, rps: float | None, confidence: float
+) -> Assessment:
+    """By a profile's law where the profile has the method, because others measured one draft length; else by ratios of others.
+
+    `rps` is the load for the profile's speedup, 1/s per replica; without it that of a lone request.
+    """
+    fit = (
+        None if profile is None else next((fit for fit in profile.arms if _drafts_by(fit, one.method)), None)
+    )
+    if profile is None or fit is None:
+        promise = promise_of(one, facts, confidence)
+        e = {k: one.tally.tokens_per_step(k).value or 0.0 for k in range(1, LONGEST + 1)}
+        k = promise.k if promise is not None else max(e, key=lambda k: e[k])
+        return Assessment(one, k, promise, None, _others_break_even_rps(promise, profile))
+    found: dict[int, Comparison] = {}
+    for k in range(1, LONGEST + 1):
+        now = Conditions(
+            tokens_per_step=one.tally.tokens_per_step(k).value,
+            tokens_per_step_error=one.tally.relative_error(k, confidence),
+        )
+        arm = Arm(one.method, k, fit.arm.candidate)
+        found[k] = profile.compare(arm, rps=rps or 0.0, conditions=now, confidence=confidence)
+    best = max(found, key=lambda k: found[k].speedup or 0.0)
+    return Assessment(one, best, promise_of(one, facts, confidence, [best]), found[best])
+
+
+def _drafts_by(fit: ArmFit, method: str) -> bool:
+    return fit.arm.method == method and not fit.arm.scheduled
+
+
+def _others_break_even_rps(promise: Promise | None, profile: Profile | None) -> float | None:
+    arms = () if profile is None else profile.arms
+    none = next((fit for fit in arms if fit.arm == NO_SPECULATION), None)
+    if promise is None or none is None:
+        return None
+    # The slope is taken as it stands: scaled by E, rows of the table predict each other worse (41 % off in place of 17).
+    return pays_until_rps(1.0 / (promise.speedup.value or math.nan), promise.row.slope_ratio, none.c2_s)
+
+
+def candidates(found: Iterable[Assessment]) -> list[dict[str, Any]]:
+    """`spec.candidates.methods` of a SpeculativeService: of each method the better parameters, if it is likelier faster than not."""
+    methods: dict[str, dict[str, Any]] = {}
+    for each in found:
+        one, promise, own = each.ranked, each.promise, each.by_profile
+        if promise is None or promise.probability <= _WORTH_MEASURING or one.method in methods:
+            continue
+        if own is not None and own.speedup_ci is not None and (own.speedup_ci[1] or math.inf) < 1.0:
+            continue  # the user's own profile says that it loses at this load
+        methods[one.method] = {
+            "name": one.method.replace("_", "-"),
+            "method": one.method,
+            **({"model": one.model} if one.model else {}),
+            "draftLengths": sorted({max(1, promise.k // 2), promise.k}),
+            **({"options": dict(one.options)} if one.options else {}),
+        }
+    return list(methods.values())
