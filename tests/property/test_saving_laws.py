@@ -27,8 +27,8 @@ from breakeven.planning.learned_laws import (
     with_latency,
 )
 from breakeven.planning.objective import Policy
-from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S, waited_along, waited_in_jump, worth_avoiding
+from breakeven.serving.counted_window import Load
 from draws import draws
 from fakes.straight_curve import Law, bent_curve, straight_curve
 

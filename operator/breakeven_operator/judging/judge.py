@@ -20,7 +20,7 @@ from breakeven.reasons import Reason
 from breakeven.serving.vllm_versions import acceptance_differs
 from breakeven_operator.case import HOLD, RECOMMEND, STAY, SWITCH, Case, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.observing.questions import load_of, policy_of, seen_of
+from breakeven_operator.observing.questions import policy_of, seen_of
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.targetstatus import HistoryResult
@@ -133,11 +133,8 @@ def choose(
     figures, running, advised = case.live.figures, case.measured_arm, _advised(case)
     assert figures is not None and running is not None  # noqa: PT018, S101 - see above
     replicas = max(case.workload.desired, 1)
-    load = load_of(
-        figures,
-        settled=case.settled,
-        strain=case.objectives.strain if case.objectives is not None else None,
-    )
+    strain = case.objectives.strain if case.objectives is not None else None
+    load = replace(figures, settled=case.settled, strain=strain)
     arms = case.spec.candidates.arms()
     decision = Decisions(
         profile,

@@ -23,7 +23,6 @@ from breakeven_operator.cluster.writer import DryRun, Writer, WriteResult
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FINISHED_LABEL, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.loop import housekeeping, watching
-from breakeven_operator.loop.admission import Decided
 from breakeven_operator.loop.agenda import Agenda, Grounds, stands_s, survey
 from breakeven_operator.loop.cycle_log import CycleLog, CycleReport, NotedWriter
 from breakeven_operator.loop.run_turns import RunTurns
@@ -163,7 +162,7 @@ class Reconciler:
 
     def _decide(
         self, world: Snapshot, grounds: Mapping[str, Grounds], now: datetime, report: CycleReport
-    ) -> tuple[list[Decided], list[Failed]]:
+    ) -> tuple[list[ServiceOutcome], list[Failed]]:
         """Decisions about the services that are due, in turn, and the services that met a defect.
 
         One service's surprise must not stop the others, nor hide that service: see `failed`.
@@ -171,7 +170,7 @@ class Reconciler:
         moving = sum(1 for one in world.services if takes_a_place(one, self._writer.failures, now))
         services = {service.metadata.uid: service for service in world.services}
         began_s = self._clock.monotonic()
-        decided: list[Decided] = []
+        decided: list[ServiceOutcome] = []
         undecided: list[Failed] = []
         for place, uid in enumerate(world.ready):
             if self._clock.monotonic() - began_s > self.deciding_s:
@@ -184,7 +183,7 @@ class Reconciler:
                 mark = partial(self._marked, world, services[uid], error, now)
                 undecided += self._log.undecided(services[uid], error, report, mark)
                 continue
-            moving += any(isinstance(action, WriteAnnotation) for action in item.outcome.plan.actions)
+            moving += any(isinstance(action, WriteAnnotation) for action in item.plan.actions)
             decided.append(item)
             # On older readings than what made it due: it is due until they are as new.
             lasts_s = 0.0 if uid in world.late else stands_s(item, self._settings.status_refresh_s, now)
@@ -201,7 +200,7 @@ class Reconciler:
     # Writing: the plans of all services, a few at a time.
 
     async def _carry_out(
-        self, world: Snapshot, outcomes: list[Decided], now: datetime, report: CycleReport
+        self, world: Snapshot, outcomes: list[ServiceOutcome], now: datetime, report: CycleReport
     ) -> list[Failed]:
         """Carry all plans out; `outcomes` become the last ones, and the services that met a surprise are returned."""
         gate = asyncio.Semaphore(_WRITERS)
@@ -214,24 +213,24 @@ class Reconciler:
                     outcomes[place] = await self._handle(world, item, report)
                 except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
                     # The status of this cycle may be written already: what comes after it starts from it.
-                    announced = item.service.with_status(item.outcome.status)
-                    document = item.outcome.status.to_json_object()
+                    announced = item.service.with_status(item.status)
+                    document = item.status.to_json_object()
                     mark = partial(failed, announced, document, error, now)
                     failures.extend(self._log.undecided(announced, error, report, mark))
 
         await asyncio.gather(*map(handle, range(len(outcomes))))
         return failures
 
-    async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:
+    async def _handle(self, world: Snapshot, item: ServiceOutcome, report: CycleReport) -> ServiceOutcome:
         """Carry out what was decided about a service; the last decision, if a write was refused."""
-        service, outcome, workload = item.service, item.outcome, item.observation.workload
+        service, workload = item.service, item.observation.workload
         uid = service.metadata.uid
         started = self._clock.monotonic()
         self._shown.decided(uid)
-        result = await self._writer.carry_out(outcome.plan, report)
+        result = await self._writer.carry_out(item.plan, report)
         self._shown.carried_out(uid, result)
         if result.conflict and workload is not None:
-            yielding = conflicted(service, outcome, workload, result.conflict, self._clock.now())
+            yielding = conflicted(item, workload, result.conflict, self._clock.now())
             await self._writer.carry_out(yielding, report)
         if result.failed is not None and result.failed.refused:
             item = await self._go_without(item, result.failed, report)
@@ -241,7 +240,9 @@ class Reconciler:
             await self._tidy_up(item, report)
         return item
 
-    async def _go_without(self, item: Decided, refused: RefusedWrite, report: CycleReport) -> Decided:
+    async def _go_without(
+        self, item: ServiceOutcome, refused: RefusedWrite, report: CycleReport
+    ) -> ServiceOutcome:
         """The decision that does without a refused write, carried out; one that cannot be written is only said."""
         if isinstance(refused.action, WriteStatus):
             ref = item.service.ref
@@ -249,7 +250,7 @@ class Reconciler:
             await self._writer.carry_out(ActionPlan(ref, (said,)), report)
             return item
         item = self._decisions.without(item, refused, self._clock.now())
-        result = await self._writer.carry_out(item.outcome.plan, report)
+        result = await self._writer.carry_out(item.plan, report)
         self._shown.carried_out(item.service.metadata.uid, result)
         return item
 
@@ -264,7 +265,7 @@ class Reconciler:
         if upkeep:
             await self._writer.carry_out(ActionPlan(service.ref, upkeep), report)
 
-    async def _tidy_up(self, item: Decided, report: CycleReport) -> None:
+    async def _tidy_up(self, item: ServiceOutcome, report: CycleReport) -> None:
         """Writes that must come after the status: marks on profiles and runs, and the removal of old ones."""
         service, observation, in_force = item.service, item.observation, item.in_force
         namespace = service.metadata.namespace
@@ -361,17 +362,15 @@ class ShownServices:
             self._written.add(uid)
 
     def publish(
-        self, world: Snapshot, outcomes: Sequence[Decided], failures: Sequence[Failed], now: datetime
+        self, world: Snapshot, outcomes: Sequence[ServiceOutcome], failures: Sequence[Failed], now: datetime
     ) -> None:
         """Show all services: as they were decided, or marked as failed, in this cycle or an earlier one."""
         self._written -= {failure.service.metadata.uid for failure in failures}
         # A service that was decided and then failed to be written counts as failed.
-        self._shown |= {
-            item.service.metadata.uid: item.service.with_status(item.outcome.status) for item in outcomes
-        }
+        self._shown |= {item.service.metadata.uid: item.service.with_status(item.status) for item in outcomes}
         self._shown |= {failure.service.metadata.uid: failure.service for failure in failures}
         for item in outcomes:
-            for entry in item.outcome.status.history[: item.ended]:
+            for entry in item.status.history[: item.ended]:
                 self._telemetry.fleet.count("breakeven_rollouts", item.service, str(entry.result))
         self._telemetry.fleet.publish(self._shown.values(), now)
         self._show(world, tuple(self._shown.values()))
@@ -413,8 +412,7 @@ def invalid_spec_plan(manifest: Manifest, problem: str, now: datetime) -> Action
 
 
 def conflicted(
-    service: SpeculativeService,
-    outcome: ServiceOutcome,
+    item: ServiceOutcome,
     workload: Workload,
     managers: tuple[str, ...],
     now: datetime,
@@ -423,7 +421,7 @@ def conflicted(
 
     The figures of the decision that asked for it stand, and so do the results of this cycle.
     """
-    shown, kept = outcome.status, outcome.otherwise
+    service, shown, kept = item.service, item.status, item.otherwise
     assert kept is not None  # noqa: S101 - the plan writes an annotation
     context = RolloutContext.of(service.with_status(kept), workload, None, PRODUCTION, now)
     step = taken_over(context, ", ".join(managers), "owns the annotation")

@@ -13,9 +13,8 @@ from breakeven_operator.actions import ActionPlan
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster.writer import DryRun, Writer, WriteResult
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.loop.admission import Decided
 from breakeven_operator.loop.agenda import Agenda
-from breakeven_operator.outcome.action_plan import Failed
+from breakeven_operator.outcome.action_plan import Failed, ServiceOutcome
 from breakeven_operator.ports import Clock
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.serve.logs import CYCLE
@@ -60,22 +59,22 @@ class CycleLog:
         action, _, reason = self._verdicts[service.metadata.uid]
         self._telemetry.decided(service, action, reason)
 
-    def decided(self, item: Decided, result: WriteResult, took_s: float) -> None:
+    def decided(self, item: ServiceOutcome, result: WriteResult, took_s: float) -> None:
         """Count a decision, and log one line per change or renewed status.
 
         `item` is the last decision about its service in this cycle; `result` and `took_s` are of the first one's plan.
         """
-        service, outcome, uid = item.service, item.outcome, item.service.metadata.uid
-        self._telemetry.decided(service, outcome.verdict.action, outcome.verdict.reason)
+        service, uid = item.service, item.service.metadata.uid
+        self._telemetry.decided(service, item.verdict.action, item.verdict.reason)
         line = {
             "specsvc": f"{service.metadata.namespace}/{service.metadata.name}",
-            **outcome.plan.facts,
+            **item.plan.facts,
             "did": [type(action).__name__ for action in result.done],
             **({"error": str(result.error)} if result.error is not None else {}),
             "took_s": round(took_s, 4),
         }
-        news = bool(result.plan.actions) or self._verdicts.get(uid) != outcome.verdict.words
-        self._verdicts[uid] = outcome.verdict.words
+        news = bool(result.plan.actions) or self._verdicts.get(uid) != item.verdict.words
+        self._verdicts[uid] = item.verdict.words
         _CYCLE_LOG.log(logging.INFO if news else logging.DEBUG, "%(specsvc)s %(action)s %(reason)s", line)
 
     def undecided(

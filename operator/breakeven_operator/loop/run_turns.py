@@ -19,8 +19,9 @@ from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import CONFIG_MAPS, JOBS, RUNS, Ref
 from breakeven_operator.loop import housekeeping
-from breakeven_operator.loop.admission import Decided, kept_pods, run_views
+from breakeven_operator.loop.admission import kept_pods, run_views
 from breakeven_operator.loop.cycle_log import CycleLog, CycleReport, NotedWriter
+from breakeven_operator.outcome.action_plan import ServiceOutcome
 from breakeven_operator.ports import Clock, ClusterError, ClusterReader, Manifest
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.settings import Settings
@@ -103,7 +104,7 @@ class RunTurns:
         self._bytes_left = 0
 
     async def take(
-        self, world: Snapshot, decided: Sequence[Decided], now: datetime, report: CycleReport
+        self, world: Snapshot, decided: Sequence[ServiceOutcome], now: datetime, report: CycleReport
     ) -> None:
         """Advance all unfinished runs, in their order; `run_views` says which may go on."""
         self._bytes_left = _FILES_PER_CYCLE

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.planning.forecast import PastRates
 from breakeven.profile import Profile
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.judging.judge import choose
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -27,7 +27,9 @@ STEPS = 864
 
 def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW):
     """The decision, and the memory for the status."""
-    figures = Window(300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000)
+    figures = Load(
+        window_s=300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000
+    )
     profile = Profile.from_json(profile_json())
     decision, kept = choose(
         a_case(

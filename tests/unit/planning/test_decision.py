@@ -17,9 +17,10 @@ from breakeven.planning.decision import Action, with_acceptance
 from breakeven.planning.decision_memory import Backlog, DecisionMemory, LargestRate, LiveAcceptance
 from breakeven.planning.forecast import PastRates
 from breakeven.planning.objective import Follow, Policy, Slo, tail_factor
-from breakeven.planning.observed_load import Load, live_conditions
+from breakeven.planning.observed_load import live_conditions
 from breakeven.planning.wording import followed_text, sentence
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 from fakes.lawmodel import EAGLE, EAGLE_2, ArmLaw, chat, law_model
 
 NOW = 1_000_000.0

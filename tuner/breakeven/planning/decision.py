@@ -28,10 +28,11 @@ from breakeven.planning.expected_saving import ArmSaving, SavingDecision, decide
 from breakeven.planning.forecast import Forecast, PastRates, forecast
 from breakeven.planning.learned_laws import FittedLaw, in_flight
 from breakeven.planning.objective import Follow, Policy, tail_factor
-from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
+from breakeven.planning.observed_load import AVERAGED_S, live_conditions
 from breakeven.planning.surprise import LASTS_S
 from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 
 _FALLEN = 0.85
 """Live acceptance on chat scatters by 5 to 11 % between samples of thousands of drafts; less is no collapse."""

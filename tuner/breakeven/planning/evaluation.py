@@ -28,11 +28,12 @@ from breakeven.laws.arrays import FloatArray, Span
 from breakeven.planning.capacity import Capacity, capacity_along
 from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.objective import ObjectiveStrain, Slo, objective_strain
-from breakeven.planning.observed_load import Load, live_conditions
+from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import compare_curves
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 
 TRUSTED_UTILISATION = 0.75
 """Beyond this share of saturation the open-loop form amplifies a 10 % error to 50 %."""

@@ -35,7 +35,6 @@ from breakeven.planning.learned_laws import (
     with_latency,
 )
 from breakeven.planning.objective import Policy, tail_factor
-from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import (
     LASTS_S,
     Day,
@@ -45,6 +44,7 @@ from breakeven.planning.surprise import (
     waited_in_jump,
     worth_avoiding,
 )
+from breakeven.serving.counted_window import Load
 
 _DAY_S = 86400.0
 DOUBT_SD = 1.0
