@@ -505,9 +505,8 @@ def _cost_table(cycle: CycleFacts) -> Aspect:
     figures = cycle.live.figures if cycle.live is not None and cycle.live.usable else None
     if engine is None or running is None or not running.adaptive or figures is None:
         return Aspect(COST_TABLE, None, str(ClusterReason.MODEL_UNTESTED), "no adaptive verification is seen")
-    load = figures
     profiled = profiled_context({ADAPTIVE_KEY: True}, environment_of(engine.container))
-    if (stale := stale_table(profiled, load.prompt_tokens, load.output_tokens)) is not None:
+    if (stale := stale_table(profiled, figures.prompt_tokens, figures.output_tokens)) is not None:
         return Aspect(COST_TABLE, False, str(ClusterReason.COST_TABLE_STALE), stale)
     return Aspect(
         COST_TABLE, True, str(ClusterReason.MODEL_AGREES), "live contexts are as long as profiled ones"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from breakeven_operator.actions import ActionPlan
 from breakeven_operator.cluster.snapshot import Snapshot
@@ -24,19 +23,12 @@ _LOG = logging.getLogger(__name__)
 _CYCLE_LOG = logging.getLogger(CYCLE)
 
 
-@dataclass(slots=True)
-class CycleReport:
-    """Outcome of a cycle: plans that were not carried out to their end, and how many services it left for lack of time."""
-
-    left: int = 0
-    errors: list[str] = field(default_factory=list)
-
-
 class CycleLog:
     """Says what came of decisions, and each warning once; a service that met a defect goes back onto the agenda."""
 
-    def __init__(self, telemetry: Telemetry, agenda: Agenda) -> None:
+    def __init__(self, telemetry: Telemetry, agenda: Agenda, errors: list[str]) -> None:
         self._telemetry = telemetry
+        self._errors = errors
         self._agenda = agenda
         # By uid: the verdict of the service that was last logged; the last warning about an object.
         self._verdicts: dict[str, tuple[str, ...]] = {}
@@ -81,21 +73,20 @@ class CycleLog:
         self,
         service: SpeculativeService,
         error: Exception,
-        report: CycleReport,
         mark: Callable[[], Failed],
     ) -> list[Failed]:
         """A service that met a defect, as marked; empty if it cannot even be marked, which must not end the cycle of all."""
-        self._surprise(service, error, report)
+        self._surprise(service, error)
         try:
             return [mark()]
         except Exception:  # noqa: BLE001 - the first one was reported in full, and the other services go on
             self.defect("marking %s failed", service.ref)
             return []
 
-    def _surprise(self, service: SpeculativeService, error: Exception, report: CycleReport) -> None:
+    def _surprise(self, service: SpeculativeService, error: Exception) -> None:
         """A defect of the operator met one service: log it in full, count it, and decide again in the next cycle."""
         _LOG.error("deciding about %s failed", service.ref, exc_info=error)
-        report.errors.append(f"{service.ref}: {ClusterReason.INTERNAL_ERROR}: {error!r}")
+        self._errors.append(f"{service.ref}: {ClusterReason.INTERNAL_ERROR}: {error!r}")
         self._count_defect()
         self._verdicts.pop(service.metadata.uid, None)
         self._agenda.reopen(service.metadata.uid)
@@ -110,18 +101,19 @@ class CycleLog:
 
 
 class NotedWriter:
-    """Carries plans out, and leaves no failure unsaid."""
+    """Carries plans out, and leaves no failure unsaid; `errors` are plans of a cycle that were not carried out to their end."""
 
     def __init__(self, writer: Writer | DryRun, agenda: Agenda, clock: Clock, telemetry: Telemetry) -> None:
         self._writer = writer
         self.dry = writer.dry
         self.failures = writer.failures
+        self.errors: list[str] = []
         self._agenda = agenda
         self._clock = clock
         self._telemetry = telemetry
 
-    async def carry_out(self, plan: ActionPlan, report: CycleReport) -> WriteResult:
-        """Do what a plan says, in order, until the first failure, which the report gets."""
+    async def carry_out(self, plan: ActionPlan) -> WriteResult:
+        """Do what a plan says, in order, until the first failure."""
         result = await self._writer.carry_out(plan)
         for unsaid in result.unsaid:
             self._telemetry.errors.labels(str(unsaid.reason)).inc()
@@ -137,6 +129,6 @@ class NotedWriter:
             self._agenda.reopen(uid)
         if failed is not None:
             self._telemetry.errors.labels(str(failed.reason)).inc()
-            report.errors.append(f"{plan.subject}: {failed.reason}: {error}")
+            self.errors.append(f"{plan.subject}: {failed.reason}: {error}")
             _LOG.warning("%s: %s: %s", plan.subject, failed.reason, error)
         return result

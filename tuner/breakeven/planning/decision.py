@@ -22,7 +22,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
-from breakeven.planning.decision_memory import DecisionMemory, LargestRate, LiveAcceptance, share_of_steps
+from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import ArmSaving, SavingDecision, decide_by_saving, since_s
 from breakeven.planning.forecast import Forecast, PastRates, forecast
@@ -198,7 +198,11 @@ class Situation:
     def found(self) -> SavingDecision:
         """The rule's answer, before the limits and the reason word."""
         # Without a lookback the present load is taken to last, and earlier loads do not count.
-        known = self.memory if self.policy.lookback_s else replace(self.memory, largest=LargestRate())
+        known = (
+            self.memory
+            if self.policy.lookback_s
+            else replace(self.memory, largest_rps=0.0, largest_at_s=-math.inf)
+        )
         return decide_by_saving(self.laws, self.load, self.ahead, known, self.policy, self.now_s)
 
     def answer(self, after: DecisionMemory) -> Decision:
@@ -246,7 +250,7 @@ class Situation:
 
     def _rested_s(self, after: DecisionMemory) -> float:
         """Time (s) until which no arm is entered, because requests have had to wait within a day of now and of a roll."""
-        now_s, day_s, stood_s = self.now_s, self.policy.day_s, after.backlog.stood_s
+        now_s, day_s, stood_s = self.now_s, self.policy.day_s, after.queued_at_s
         return self._rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
 
     def _exit(self, wanted: Arm, after: DecisionMemory) -> Decision:
@@ -314,7 +318,7 @@ class Situation:
         A roll because of a queue waits until the last roll is a day old: five rolls in 100 minutes of one overload cost
         more than any of the arms would have. In a queue an objective is missed whatever runs.
         """
-        missed = self._breached() and self._keeps(wanted) and (rested or not self.found.memory.backlog.here)
+        missed = self._breached() and self._keeps(wanted) and (rested or not self.found.memory.queued)
         return missed or (rested and self.load.saturated and self._shortens_queue(wanted))
 
     def _shortens_queue(self, arm: Arm) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 from breakeven.serving.growths import EngineLimits, Growths
@@ -17,7 +18,7 @@ _DECIDING = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Load:
     """Load of a service and what it met, over one span of time and all pods that count; None if not counted.
 
@@ -85,12 +86,12 @@ class Load:
     settled: bool = True
     strain: tuple[float | None, float | None] | None = None
 
-    @property
+    @cached_property
     def dispersion_or_poisson(self) -> float:
         """The dispersion; 1 if it is unknown."""
         return 1.0 if self.dispersion is None else self.dispersion
 
-    @property
+    @cached_property
     def idle(self) -> bool:
         """Whether there were no requests to decide on."""
         return self.rps == 0 or self.requests == 0
