@@ -223,13 +223,14 @@ def sharing(old: M, new: M) -> M:
 def _shared(old: Any, new: Any) -> Any:
     if old is new or type(old) is not type(new):
         return new
+    if isinstance(new, Model):
+        before, now = old.__dict__, new.__dict__
+        parts = {name: _shared(before[name], now[name]) for name in type(new).model_fields}
+        if all(part is before[name] for name, part in parts.items()):
+            return old
+        return new.model_copy(update={name: part for name, part in parts.items() if part is not now[name]})
     if old == new:
         return old
-    if isinstance(new, Model):
-        parts = {name: _shared(getattr(old, name), getattr(new, name)) for name in type(new).model_fields}
-        return new.model_copy(
-            update={name: part for name, part in parts.items() if part is not getattr(new, name)}
-        )
     if isinstance(new, tuple):
         # A list that moved on by one holds the same entries in other places.
         return tuple(next((one for one in old if one == item), item) for item in new)

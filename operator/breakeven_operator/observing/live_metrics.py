@@ -66,19 +66,22 @@ class WatchedPods:
         return float(self.source.window_seconds)
 
     def counted(self, one: PodReading) -> Growths:
-        """Growth of a pod's counters, with the part of the window that they grew in.
+        """Growth of a pod's counters, with the part of the window that they grew in."""
+        return replace(one.counters, span_s=self.span_s(one))
 
-        That part begins with the series: Prometheus finds a pod some time after it began to serve, and one that was installed a
+    def span_s(self, one: PodReading) -> float:
+        """The part of the window (s) in which a pod's counters grew.
+
+        It begins with the series: Prometheus finds a pod some time after it began to serve, and one that was installed a
         minute ago has looked for a minute. It does not begin when the pod became Ready, because a probe that misses moves that.
         """
         stats = one.stats
         last_s = stats[LAST_SEEN] if self.evaluated_s is None else self.evaluated_s
-        span_s = max(min(self.window_s, last_s - stats.get(FIRST_SEEN, last_s)), 0.0)
-        return replace(one.counters, span_s=span_s)
+        return max(min(self.window_s, last_s - stats.get(FIRST_SEEN, last_s)), 0.0)
 
     def seen_for_long(self, one: PodReading) -> bool:
         """Whether a pod has been watched for half of the window."""
-        return self.counted(one).span_s >= 0.5 * self.window_s
+        return self.span_s(one) >= 0.5 * self.window_s
 
 
 class UnsoundPod(NamedTuple):
@@ -230,7 +233,7 @@ def _young(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
         return None
     return Refusal(
         ClusterReason.TOO_FEW_REQUESTS,
-        f"pod {pod.name} has been watched for {look.counted(one).span_s:.0f} s only; half the window of {look.window_s:g} s "
+        f"pod {pod.name} has been watched for {look.span_s(one):.0f} s only; half the window of {look.window_s:g} s "
         "is needed",
     )
 

@@ -344,12 +344,23 @@ def _rate_begins_s(counted: Sequence[FloatArray], figures: Load) -> float | None
     newest_s = max(float(one[1, -1]) for one in counted if one.size)
     ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
     grown, lengths_s = np.array([_grown_between(one, ends_s) for one in counted]).transpose(1, 2, 0)[:, ::-1]
-    dispersion = max(_usual_dispersion(counted, ends_s), 1.0)
-    for back, (requests, time_s) in enumerate(zip(np.nansum(grown, 1), np.nansum(lengths_s, 1), strict=True)):
-        if time_s > 0.0 and _differs(requests / time_s, figures.rps, time_s / dispersion):
-            # The rate may have changed within the half window behind it.
-            return newest_s - half_s * (back - 1) if back > 1 else None
-    return 0.0
+    halves = list(enumerate(zip(np.nansum(grown, 1).tolist(), np.nansum(lengths_s, 1).tolist(), strict=True)))
+
+    def differing(dispersion: float) -> int | None:
+        return next(
+            (
+                back
+                for back, (requests, time_s) in halves
+                if time_s > 0.0 and _differs(requests / time_s, figures.rps, time_s / dispersion)
+            ),
+            None,
+        )
+
+    # Rates that differ for bursts differ for Poisson arrivals too, and mostly none does.
+    if differing(1.0) is None or (back := differing(max(_usual_dispersion(counted, ends_s), 1.0))) is None:
+        return 0.0
+    # The rate may have changed within the half window behind it.
+    return newest_s - half_s * (back - 1) if back > 1 else None
 
 
 def _usual_dispersion(counted: Sequence[FloatArray], ends_s: FloatArray) -> float:

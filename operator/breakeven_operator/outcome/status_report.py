@@ -98,8 +98,8 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
     )
     figures = cycle.live.figures if cycle.live is not None else None
     passed = inflight_time(status, memory.inflight_time, figures, cycle.now)
-    memory = memory.replace(inflight_time=passed)
-    status = status.replace(workings=ServiceWorkings(memory=memory, display=status.display))
+    workings = ServiceWorkings(memory=memory.replace(inflight_time=passed), display=status.display)
+    status = status.replace(workings=workings)
     conditions = merge(old.conditions, aspects_of(cycle, status), cycle.now)
     return status.replace(savings=worth_of(status, gpu_price_per_hour), conditions=conditions)
 
