@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -484,3 +485,12 @@ def test_a_past_says_what_one_arm_and_following_the_load_would_have_been_worth()
     assert found.changes == 5
     assert "in 5 changes" in followed_text(found)
     assert ask(chat(), 3.0, past=flat(3.0, days=0.5)).followed is None
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"), [("rps", math.nan), ("inflight", -1.0), ("dispersion", math.inf)]
+)
+def test_nothing_is_decided_on_a_figure_that_is_no_number(figure, value):
+    load = replace(Load(3.0, 300, 1000), **{figure: value})
+    with pytest.raises(ValueError, match=figure):
+        Decisions(chat(), [EAGLE], QUICK).at(load, DecisionMemory(EAGLE), NOW)
