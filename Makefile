@@ -136,13 +136,11 @@ fuzz: env ## Every reader against hostile input for a fixed time
 generated: env ## Is what is generated from code current?
 	@$(BIN)/python -m shipping.generate --check
 	@$(BIN)/python -m breakeven_sim.engine.cost_docs --check
-	@$(BIN)/python -m breakeven.cli.manual --check
 	@$(BIN)/python -m claims --check
 
 generate: env ## Rewrite what is generated from code: CRDs, docs, the map from claims to tests
 	@$(BIN)/python -m shipping.generate --write
 	@$(BIN)/python -m breakeven_sim.engine.cost_docs --write
-	@$(BIN)/python -m breakeven.cli.manual --write
 	@$(BIN)/python -m claims --write
 
 # In an environment of its own: `make env` needs none of it.

@@ -18,7 +18,7 @@ from breakeven.load_driver.next_point import Purchase
 from breakeven.load_driver.window import RequestRecord, summarise
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.points.quality import FEWEST_GENERATIONS
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_sim.engine.configuration import DraftLengths, EngineConfig, StepClock
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import (
@@ -288,7 +288,7 @@ class _Measurement:
         if seen is None:
             raise RuntimeError(f"{self.step.load}: no answer")
         waited_s = float(np.mean([one.admitted_s - one.arrival_s for one in counted]))
-        window = Window(
+        window = Load(
             queue_s=max(waited_s - self._engine.busy_s / self._engine.steps, 0.0),
             preemptions=float(self._engine.preemptions),
         )

@@ -25,7 +25,7 @@ from breakeven.planning.objective import Histogram
 from breakeven.planning.prompt_lengths import PromptPart
 from breakeven.profile import Bounds, Comparison, Conditions, Profile
 from breakeven.reasons import Reason
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import (
     EngineLimits,
     Growths,
@@ -127,7 +127,7 @@ class Live:
 
     reason: Reason | ClusterReason
     message: str
-    figures: Window | None = None
+    figures: Load | None = None
     past: PastRates = field(default_factory=PastRates)
     past_problem: str = ""
 
@@ -137,7 +137,7 @@ class Live:
         return self.reason is ClusterReason.METRICS_AVAILABLE
 
     @cached_property
-    def lengths(self) -> Window | None:
+    def lengths(self) -> Load | None:
         """Figures with the mean lengths of requests, if enough were seen; a calibration without a workload of its own sends these."""
         figures = self.figures if self.usable else None
         known = (
@@ -155,7 +155,7 @@ class Live:
         return Conditions(
             prompt_tokens=lengths.prompt_tokens if lengths is not None else None,
             output_tokens=lengths.output_tokens if lengths is not None else None,
-            dispersion=figures.arrivals.dispersion_or_poisson if figures is not None else 1.0,
+            dispersion=figures.dispersion_or_poisson if figures is not None else 1.0,
         )
 
 
@@ -336,7 +336,7 @@ class FleetNeed:
     """
 
     capacities: tuple[Capacity, ...]
-    figures: Window | None
+    figures: Load | None
     recommended: int | None
     scaled_by: str | None
     fewest: FewestReplicas | None
@@ -374,6 +374,12 @@ class Verdict:
     def words(self) -> tuple[str, ...]:
         """Two verdicts are the same when these words are; figures alone make no other verdict."""
         return self.action, str(self.arm), str(self.reason)
+
+    @cached_property
+    def wanted(self) -> Arm:
+        """The arm of a change."""
+        assert self.arm is not None  # noqa: S101 - no change without one
+        return self.arm
 
     @cached_property
     def speedup(self) -> Estimate | None:
@@ -445,7 +451,8 @@ class Case:
     The target's template asks for the `running` arm, and its series have the label `model_name`. `roll` has Prometheus' answers
     about a roll under way. `need` is None before it was worked out, `objectives` if there are none, and
     `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted. `breach` is the
-    user's guard that is exceeded; None if none is known to be.
+    user's guard that is exceeded; None if none is known to be. `cannot_roll` forbids a roll at any time, `may_roll` is whether the
+    fleet's number of rolls at a time allows one, and `waits` is why the API server is not asked for a write again yet.
     """
 
     service: SpeculativeService
@@ -461,6 +468,9 @@ class Case:
     breach: Refusal | None = None
     model_name: str = ""
     roll: RollAnswer = NOT_ASKED
+    cannot_roll: Refusal | None = None
+    may_roll: bool = True
+    waits: RefusedWrite | None = None
 
     @cached_property
     def spec(self) -> SpeculativeServiceSpec:
@@ -486,6 +496,11 @@ class Case:
     def profile(self) -> Profile | None:
         """The profile in force."""
         return self.calibrated.profile
+
+    @cached_property
+    def profile_name(self) -> str:
+        """Name of the profile in force; only an arm that is left needs none."""
+        return self.calibrated.profile_name or ""
 
     @cached_property
     def measured_arm(self) -> Arm | None:

@@ -12,8 +12,8 @@ from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.profile import Conditions
 from breakeven.profile.credit import credited
-from breakeven.serving.counted_window import Window
-from breakeven.serving.growths import EngineLimits, engine_limits
+from breakeven.serving.counted_window import Load
+from breakeven.serving.growths import engine_limits
 from breakeven.tiers import Schedule
 from breakeven_operator.calibration.active_profile import calibrated
 from breakeven_operator.case import (
@@ -29,7 +29,7 @@ from breakeven_operator.case import (
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import doubt_of, findings_of, rules_of, take_account
-from breakeven_operator.judging.gates import DueRoll, held, proposed, refuse_owners_arm, took_proposal
+from breakeven_operator.judging.gates import held, proposed, refuse_owners_arm, took_proposal
 from breakeven_operator.judging.judge import judge
 from breakeven_operator.judging.scaling import fleet_need
 from breakeven_operator.observing.fleet_query import workload_of
@@ -37,7 +37,7 @@ from breakeven_operator.observing.latency_metrics import latencies_of, prompts_o
 from breakeven_operator.observing.live_metrics import WatchedPods, read_service
 from breakeven_operator.observing.objectives import measured
 from breakeven_operator.observing.past_metrics import past_of
-from breakeven_operator.observing.roll_metrics import arrivals_of
+from breakeven_operator.observing.roll_metrics import with_arrivals
 from breakeven_operator.outcome.action_plan import ServiceOutcome, outcome_of, still_wanted
 from breakeven_operator.refused_writes import of_annotation
 from breakeven_operator.resources import SpeculativeService
@@ -69,7 +69,6 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
         step = step.held(waits)
     # A roll is measured without live corrections: the rate that a saturated arm was seen to serve bends the slopes of the laws.
     case = replace(seen.after(step), calibrated=with_carried(seen.calibrated, seen.running.arm, seen.live))
-    case = replace(case, need=fleet_need(case))
     cannot_roll = refuse_rolls(
         case.spec, workload, observation.claims, takes_proposals=observation.takes_proposals
     )
@@ -77,6 +76,7 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
     before = service.status.memory if proposes else None
     if cannot_roll is None and proposes:
         cannot_roll = refuse_owners_arm(workload, before)
+    case = replace(case, need=fleet_need(case), cannot_roll=cannot_roll, may_roll=observation.may_roll)
     verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
     case = case.remembering(take_account(case, verdict.decision))
@@ -86,8 +86,8 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
     step = replace(step, memory=case.memory)
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
         begun = roll_begun(case, step, verdict, seen)
-        waits = of_annotation(observation.failures, now, begun.write)
-        refused_by = held(DueRoll(case, verdict, verdict.arm, cannot_roll, observation.may_roll, waits))
+        case = replace(case, waits=of_annotation(observation.failures, now, begun.write))
+        refused_by = held(case, verdict)
         if refused_by is not None and refused_by.reason is ClusterReason.AWAITS_ROLLOUT:
             step = replace(step, memory=after_leaving(case, verdict, step.memory))
         step, verdict = (begun, verdict) if refused_by is None else (step, refused_by)
@@ -109,7 +109,7 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
         timing=observation.timing,
         case=case,
         # A write more makes a generation more, and a roll counts them.
-        proposal=proposed(case, verdict, cannot_roll) if step.rollout is None else None,
+        proposal=proposed(case, verdict) if step.rollout is None else None,
         failures=still_wanted(observation.failures, step, case.calibrated, now),
     )
     return outcome_of(cycle, observation)
@@ -143,10 +143,13 @@ def read_case(
         service.metadata.namespace,
         model_name,
         workload.serving,
+        spec.metrics_source,
+        can,
+        now,
         observation.known_pods,
         keep_names=workload.pods_kind.keeps_names,
     )
-    live = _present(service, observation, workload, watched, can, now)
+    live = _present(service, observation, workload, watched)
     unheard = [one.name for one in spec.update_policy.guards if one.query not in observation.guards]
     if unheard:
         live = replace(
@@ -182,18 +185,16 @@ def _present(
     observation: ServiceObservation,
     workload: Workload,
     watched: WatchedPods,
-    can: EngineLimits,
-    now: datetime,
 ) -> Live:
-    live = read_service(observation.fleet, watched, service.spec.metrics_source, can, now)
+    live = read_service(observation.fleet, watched)
     namespace, model_name, figures = watched.namespace, watched.model_name, live.figures
     if figures is not None:
         pods = {pod.name for pod in watched.serving}
         memory = service.status.memory
         rolled = memory.last_switch_time if memory is not None else None
         since_s = rolled.timestamp() if rolled is not None else None
-        arrivals = arrivals_of(observation.arrivals, namespace, pods, model_name, figures, since_s)
-        live = replace(live, figures=replace(figures, arrivals=arrivals))
+        figures = with_arrivals(figures, observation.arrivals, namespace, pods, model_name, since_s)
+        live = replace(live, figures=figures)
     # Series have the workload that the grammar of their pod's name says; of a kind that names no pods it is its makers' workload.
     grammar = "" if workload.kind.pod_name else workload_of(next((pod.name for pod in watched.serving), ""))
     key = SeriesOwner(namespace, grammar or workload.title, model_name)
@@ -324,7 +325,7 @@ def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrat
         else min(max(figures.tokens_per_step, 1.0), running.k + 1.0),
         figures.prompt_tokens,
         figures.output_tokens,
-        dispersion=figures.arrivals.dispersion_or_poisson,
+        dispersion=figures.dispersion_or_poisson,
     )
     try:
         profile = credited(entry.profile, running, figures.rps, figures.latency_s, conditions)
@@ -334,7 +335,7 @@ def with_carried(state: Calibrated, running: Arm | None, live: Live) -> Calibrat
     return replace(state, entry=replace(entry, profile=profile))
 
 
-def carries(figures: Window) -> bool:
+def carries(figures: Load) -> bool:
     """Whether what is asked for is answered: no standing queue, and in-flight does not grow by more than chance.
 
     What is in flight at the window's begin and at its end are two counts; two standard deviations of their difference

@@ -24,6 +24,7 @@ from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.base import API_VERSION
 from breakeven_operator.resources.figures import LOGGED, FigureGauge, status_fields
 from breakeven_operator.serve.telemetry import SERVICE_COUNTERS, SERVICE_GAUGES, Telemetry
+from shipping.generate.cli_pages import cli_pages
 from shipping.generate.dashboard import dashboard_json
 from shipping.generate.definitions import DEFINITIONS, Definition, structural, to_yaml
 from shipping.generate.pictures import pictures
@@ -50,6 +51,7 @@ def generated(root: Path) -> dict[Path, str]:
     files |= {Path("docs/api") / name: text for name, text in api_pages().items()}
     files[Path("docs/metrics.md")] = metrics_page()
     files[Path("docs/reasons.md")] = reasons_page()
+    files |= cli_pages(root)
     files |= {Path("docs/images") / name: text for name, text in pictures().items()}
     return files
 

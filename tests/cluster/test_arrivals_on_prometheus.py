@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.observing.fleet_query import arrivals_query
-from breakeven_operator.observing.roll_metrics import arrivals_of, read_roll
+from breakeven_operator.observing.roll_metrics import read_roll, with_arrivals
 from fakes.arrivals import gamma_arrivals, scraped_arrivals
 from fakes.held_series import SeriesStore
 from operatorcluster.made_up_prometheus import past_asked, prometheus_of_store
@@ -33,8 +33,8 @@ def test_the_dispersion_of_arrivals_is_that_of_the_counters_that_prometheus_hold
     with prometheus_of_store(tmp_path, store) as address:
         found = past_asked(address, re.sub(r"(\[\d+s:\d+s\])$", rf"\1 @ {end_s}", query))
     assert sum(len(one.values) for one in found) <= 240 * len(PODS), "an answer grows by 240 values per pod"
-    now = Window(window_s=float(WINDOW_S), rps=RPS, latency_s=2.0)
-    seen = arrivals_of(read_roll(found), "llm", PODS, "chat", now)
-    assert seen.span_s == pytest.approx(15.0)
+    now = Load(window_s=float(WINDOW_S), rps=RPS, latency_s=2.0)
+    seen = with_arrivals(now, read_roll(found), "llm", PODS, "chat")
+    assert seen.dispersion_span_s == pytest.approx(15.0)
     # Two pods of 120 spans: a standard error of a tenth; seeds as in memory.
     assert seen.dispersion == pytest.approx(dispersion, rel=0.3)

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from breakeven.planning.objective import Histogram
-from breakeven.serving.growths import ENGINES
+from breakeven.serving.growths import ENGINES, EngineLimits
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -32,6 +32,7 @@ from breakeven_operator.observing.fleet_query import (
 from breakeven_operator.observing.latency_metrics import latencies_of, latency_query, read_latencies
 from breakeven_operator.observing.live_metrics import WatchedPods, read_fleet
 from breakeven_operator.resources import SpeculativeService
+from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.serve.telemetry import Telemetry
 from breakeven_operator.workloads.workload import PodState
 from breakeven_sim.engine.configuration import DraftLengths, engine_config
@@ -109,7 +110,8 @@ def test_the_quantiles_of_an_engine_lie_within_what_is_read_of_its_histograms(tm
         answer = asked(address, query.replace(f"[{WINDOW_S}s]", f"[{WINDOW_S}s] @ {end_s}"))
     counted = [PodState(name, name, True, None, 20.0, False, "node", "", None) for name in pods]
     fresh = Live(ClusterReason.METRICS_AVAILABLE, "fresh")
-    found = latencies_of(read_latencies(answer), WatchedPods("llm", "chat", counted), fresh)
+    watched = WatchedPods("llm", "chat", counted, MetricsSource(), EngineLimits(), datetime.now(UTC))
+    found = latencies_of(read_latencies(answer), watched, fresh)
     assert set(found.histograms) == {"e2e", "ttft"}
     lately = [
         request

@@ -91,7 +91,7 @@ def live(fleet: FleetReading) -> Live:
     now = datetime.now(UTC)
     since = now - timedelta(seconds=SECONDS)
     serving = [PodState(name, name, True, since, 20.0, False, "node", "", since) for name in PODS]
-    return read_service(fleet, WatchedPods("llm", "chat", serving), MetricsSource(), EngineLimits(), now)
+    return read_service(fleet, WatchedPods("llm", "chat", serving, MetricsSource(), EngineLimits(), now))
 
 
 def looked(address: str) -> Live:

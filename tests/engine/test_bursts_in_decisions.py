@@ -6,6 +6,7 @@ Nothing here says how bursty the arrivals are. What one engine takes for the req
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -15,11 +16,11 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Decision
 from breakeven.profile import Comparison, Profile
 from breakeven.readers.prometheus import Samples, TimedValue
-from breakeven.serving.counted_window import Arrivals, Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.judging.judge import choose
 from breakeven_operator.observing.fleet_query import arrivals_query
-from breakeven_operator.observing.roll_metrics import arrivals_of, read_roll
+from breakeven_operator.observing.roll_metrics import read_roll, with_arrivals
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_sim.engine.core import Engine
 from breakeven_sim.engine.costs import default_document
@@ -64,7 +65,7 @@ def latency_s(requests: list[Request]) -> float:
     return float(np.mean([one.finished_s - one.arrival_s for one in requests[100:-100]]))
 
 
-def seen_by_scrapes(requests: list[Request]) -> Arrivals:
+def seen_by_scrapes(requests: list[Request]) -> Load:
     """Arrivals as the operator reads them, of the counters that these requests moved."""
     store, end_s = SeriesStore(), BEGAN_S + SECONDS
     came = BEGAN_S + np.array([one.arrival_s for one in requests])
@@ -80,11 +81,11 @@ def seen_by_scrapes(requests: list[Request]) -> Arrivals:
         )
         for one in found
     ]
-    return arrivals_of(read_roll(samples), "llm", {POD}, "chat", Window(latency_s=latency_s(requests)))
+    return with_arrivals(Load(latency_s=latency_s(requests)), read_roll(samples), "llm", {POD}, "chat")
 
 
-def chosen(profile: Profile, rps: float, arrivals: Arrivals) -> Decision:
-    figures = Window(300.0, rps=rps, total_rps=rps, requests=1000, arrivals=arrivals)
+def chosen(profile: Profile, rps: float, arrivals: Load) -> Decision:
+    figures = replace(arrivals, window_s=300.0, rps=rps, total_rps=rps, requests=1000, latency_s=None)
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
     decision, _ = choose(a_case(SPEC, profile, figures, now), profile)
     return decision
@@ -104,7 +105,7 @@ def test_bursts_are_in_the_speedup_that_is_decided_on(prompt, output, rps):
     without, drafting = (served(arm, moments, prompt, output) for arm in (NO_SPECULATION, EAGLE))
     true = latency_s(without) / latency_s(drafting)
     arrivals = seen_by_scrapes(without)
-    poisson, found = (against_none(chosen(profile, rps, one)) for one in (Arrivals(), arrivals))
+    poisson, found = (against_none(chosen(profile, rps, one)) for one in (Load(), arrivals))
     assert poisson.speedup > 1.1 * true
     # Spans of 15 s hold more of a burst than a request of a second meets: 7 and 2 % below the truth, where Poisson's is 23 and 14 %
     # above it. A third load, 19 rps of 512 and 128 tokens, was looked at once: 2 % below and 17 % above.
@@ -116,5 +117,5 @@ def test_bursts_are_in_the_speedup_that_is_decided_on(prompt, output, rps):
 def test_poisson_arrivals_change_nothing():
     profile = calibrated_h100(512, 128)
     arrivals = seen_by_scrapes(served(NO_SPECULATION, gamma_arrivals(1.0, 9.6, SECONDS, 22), 512, 128))
-    poisson, found = (against_none(chosen(profile, 9.6, one)) for one in (Arrivals(), arrivals))
+    poisson, found = (against_none(chosen(profile, 9.6, one)) for one in (Load(), arrivals))
     assert found.speedup == pytest.approx(poisson.speedup, rel=0.01)

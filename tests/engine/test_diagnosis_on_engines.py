@@ -13,7 +13,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.diagnosis import Diagnosis, diagnose
 from breakeven.serving.findings import Cause
 from breakeven.serving.model_watch import ModelSnapshot
@@ -82,7 +82,7 @@ def looked_at(
     span_s = counted[-1].arrival_s - counted[0].arrival_s
     return ModelSnapshot(
         pods=1,
-        window=Window(
+        window=Load(
             window_s=span_s,
             rps=len(counted) / span_s,
             total_rps=len(counted) / span_s,

@@ -8,7 +8,7 @@ from datetime import datetime
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.forecast import PastRates
 from breakeven.profile import Profile
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits
 from breakeven_operator.case import Case, FleetNeed, Live
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -29,7 +29,7 @@ TARGET = FleetWorld().target
 def a_case(
     spec: SpeculativeServiceSpec,
     profile: Profile,
-    figures: Window,
+    figures: Load,
     now: datetime,
     *,
     running: Arm = NO_SPECULATION,

@@ -8,7 +8,7 @@ import copyreg
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from prometheus_client import CollectorRegistry
@@ -39,7 +39,6 @@ from breakeven_operator.kinds import (
     Ref,
 )
 from breakeven_operator.loop.cycle import Reconciler
-from breakeven_operator.loop.cycle_log import CycleReport
 from breakeven_operator.packed import joined, pack, unpack
 from breakeven_operator.ports import PrometheusAccess
 from breakeven_operator.resources import SpeculativeService
@@ -170,6 +169,13 @@ def _over(task: asyncio.Task[None]) -> str:
 
 
 copyreg.pickle(asyncio.Task, _over)
+
+
+class CycleReport(NamedTuple):
+    """Services that a cycle left, and plans that it did not carry out to their end."""
+
+    left: int
+    errors: list[str]
 
 
 class FleetWorld:
@@ -333,7 +339,8 @@ class FleetWorld:
         for _ in range(max(1, round(seconds / 5))):
             self.clock.advance(5.0)
             self.kubelet.step()
-        return await self.fleet.cycle()
+        left = await self.fleet.cycle()
+        return CycleReport(left, list(self.fleet.errors))
 
     async def until(self, done: Callable[[], bool], *, cycles: int = 120) -> None:
         """Cycles until something holds; fails when it does not."""

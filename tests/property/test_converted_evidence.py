@@ -15,8 +15,8 @@ from breakeven.deciding import Decisions
 from breakeven.planning.decision_memory import DecisionMemory, Evidence
 from breakeven.planning.learned_laws import FittedLaw, converted, learned
 from breakeven.planning.objective import Policy, Slo
-from breakeven.planning.observed_load import Load
 from breakeven.profile import Conditions, Profile
+from breakeven.serving.counted_window import Load
 from draws import draws
 from fakes.lawful_profile import lawful_profile_json
 from fakes.straight_curve import Law, straight_curve

@@ -16,8 +16,8 @@ from breakeven.planning.expected_saving import decide_by_saving
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.learned_laws import FittedLaw
 from breakeven.planning.objective import Policy
-from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S, Day, Outflow, credible_rps
+from breakeven.serving.counted_window import Load
 from draws import draws
 from fakes.straight_curve import Law, straight_curve
 

@@ -14,9 +14,9 @@ from breakeven.planning.decision import Action
 from breakeven.planning.decision_memory import DecisionMemory
 from breakeven.planning.forecast import PastRates
 from breakeven.planning.objective import Policy, Slo
-from breakeven.planning.observed_load import Load
 from breakeven.planning.wording import sentence
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 from draws import draws
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, law_model
 

@@ -113,7 +113,7 @@ def looked_at(decision: Decision) -> None:
     memory = decision.memory
     assert all(one.possible for one in memory.evidence.values())
     kept = [number for one in memory.evidence.values() for number in (*one.precision, *one.pull)]
-    assert all(map(math.isfinite, (memory.saved, memory.backlog.here, memory.backlog.without, *kept)))
+    assert all(map(math.isfinite, (memory.saved, memory.queued, memory.queued_without, *kept)))
     for one in decision.evaluations.arms:
         assert isinstance(one.missed, tuple)
         assert one.capacity_rps is None or one.capacity_rps >= 0.0

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.load_driver.counters import between
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits, Growths
 from draws import draws
 
@@ -63,7 +63,7 @@ def close(found, expected):
 @given(fleets)
 def test_means_are_ratios_of_sums_over_pods(fleet):
     """The operator's, the agenda's and the doctor's were these."""
-    seen = Window.of(fleet)
+    seen = Load.of(fleet)
     assert close(seen.latency_s, ratio(total(fleet, "e2e_s"), total(fleet, "e2e_n")))
     assert close(seen.ttft_s, ratio(total(fleet, "ttft_s"), total(fleet, "started")))
     assert close(seen.step_s, ratio(total(fleet, "step_s"), total(fleet, "steps")))
@@ -80,7 +80,7 @@ def test_means_are_ratios_of_sums_over_pods(fleet):
 def test_load_is_the_sum_of_what_each_pod_was_asked_for(fleet):
     """The operator's was this. The agenda took the larger sum, the doctor left out what was added to those in the engine."""
     rates = [offered(pod.stats) / pod.span_s for pod in fleet if pod.span_s > 0]
-    seen = Window.of(fleet)
+    seen = Load.of(fleet)
     assert close(seen.total_rps, sum(rates))
     assert close(seen.rps, sum(rates) / len(fleet))
 
@@ -91,26 +91,26 @@ def test_a_step_makes_between_one_token_and_what_the_arm_can_make(fleet, most):
     """The operator's was this. The agenda and the doctor knew no bounds, and the load driver no lower one."""
     e = tokens_per_step(fleet)
     expected = None if e is None else min(max(e, 1.0), most or math.inf)
-    assert close(Window.of(fleet, EngineLimits(tokens_per_step=most)).tokens_per_step, expected)
+    assert close(Load.of(fleet, EngineLimits(tokens_per_step=most)).tokens_per_step, expected)
 
 
 @draws(150)
 @given(fleets)
 def test_time_per_token_is_that_of_finished_requests_or_unknown(fleet):
     """The doctor's divided by the tokens of requests that clients cut short, and said 0 where the operator's was below 0."""
-    first_s, finished = Window.of(fleet).ttft_s, total(fleet, "e2e_n")
+    first_s, finished = Load.of(fleet).ttft_s, total(fleet, "e2e_n")
     tokens, answers = total(fleet, "output_tokens"), total(fleet, "output_n")
     known = None not in (first_s, finished, tokens, answers) and finished > 0 and tokens > answers
     left_s = (total(fleet, "e2e_s") or 0.0) - first_s * finished if known else 0.0
     assume(abs(left_s) > 1e-6 or not known)
-    assert close(Window.of(fleet).tpot_s, left_s / (tokens - answers) if known and left_s > 0 else None)
+    assert close(Load.of(fleet).tpot_s, left_s / (tokens - answers) if known and left_s > 0 else None)
 
 
 @draws(150)
 @given(fleets)
 def test_accepted_tokens_count_by_position_and_together(fleet):
     """The agenda's was the sum, the others' by position."""
-    seen, drafts = Window.of(fleet), total(fleet, "drafts")
+    seen, drafts = Load.of(fleet), total(fleet, "drafts")
     at = [sum(pod.accepted.get(place, 0.0) for pod in fleet) for place in range(4)]
     assert close(seen.accepted_per_draft, ratio(sum(at), drafts) or 0.0)
     assert len(seen.survival) == (max(len(pod.accepted) for pod in fleet) if drafts else 0)
@@ -119,7 +119,7 @@ def test_accepted_tokens_count_by_position_and_together(fleet):
 
 def test_a_position_that_was_not_counted_ends_the_list():
     """The operator's and the doctor's put the next position in its place, and the load driver's a zero."""
-    seen = Window.of([Growths({"drafts": 100.0}, {0: 80.0, 2: 20.0})])
+    seen = Load.of([Growths({"drafts": 100.0}, {0: 80.0, 2: 20.0})])
     assert seen.survival == (0.8,)
 
 

@@ -13,8 +13,8 @@ from breakeven.planning.expected_saving import decide_by_saving
 from breakeven.planning.forecast import Forecast
 from breakeven.planning.learned_laws import fitted_law
 from breakeven.planning.objective import Policy, Slo
-from breakeven.planning.observed_load import Load
 from breakeven.profile import LoadPoint
+from breakeven.serving.counted_window import Load
 from draws import draws
 from fakes.lawful_profile import lawful_points
 from fakes.lawmodel import ArmLaw, law_model

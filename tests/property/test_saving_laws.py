@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.planning.decision_memory import RARE_DAYS, Backlog, DecisionMemory, Evidence, LargestRate
+from breakeven.planning.decision_memory import RARE_DAYS, DecisionMemory, Evidence
 from breakeven.planning.expected_saving import (
     SavingDecision,
     decide_by_saving,
@@ -27,8 +27,8 @@ from breakeven.planning.learned_laws import (
     with_latency,
 )
 from breakeven.planning.objective import Policy
-from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S, waited_along, waited_in_jump, worth_avoiding
+from breakeven.serving.counted_window import Load
 from draws import draws
 from fakes.straight_curve import Law, bent_curve, straight_curve
 
@@ -222,10 +222,10 @@ def test_the_largest_load_is_remembered_longer_than_the_past_is_known():
     later = decide_by_saving(STEEP, live, constantly(4.0), after, POLICY, STEP_S)
     forgotten = decide_by_saving(STEEP, live, constantly(4.0), DecisionMemory(NO_SPECULATION), POLICY, STEP_S)
     assert later.arm == NO_SPECULATION
-    assert later.memory.largest == LargestRate(13.0, 0.0)
+    assert (later.memory.largest_rps, later.memory.largest_at_s) == (13.0, 0.0)
     assert forgotten.arm == EAGLE
     much_later = decide_by_saving(STEEP, live, constantly(4.0), after, POLICY, 11 * DAY_S)
-    assert much_later.memory.largest == LargestRate(4.0, 11 * DAY_S)
+    assert (much_later.memory.largest_rps, much_later.memory.largest_at_s) == (4.0, 11 * DAY_S)
 
 
 def test_what_waits_after_speculation_was_left_is_paid_from_its_account():
@@ -554,7 +554,7 @@ def test_a_window_teaches_when_the_queue_is_gone_or_was_never_there():
     after = decide_by_saving(
         laws, Load(24.0, STEP_S, 1e3, 600.0, 25.0), constantly(24.0), DecisionMemory(EAGLE), POLICY, 0.0
     ).memory
-    assert (after.evidence, after.backlog.here > 0.0) == ({}, True)
+    assert (after.evidence, after.queued > 0.0) == ({}, True)
     taught = []
     for step in range(1, 8):
         asked_at = (laws, resting(0.7, 0.052, 4.0), constantly(4.0), after, POLICY, step * 300.0)
@@ -577,7 +577,7 @@ def test_no_roll_takes_replicas_away_from_a_queue_that_it_does_not_shorten(carri
     live = Load(rps, STEP_S, 1000.0, waiting + 100.0, (waiting + 100.0) / rps)
     ahead = replace(forecast(PastRates([5 * DAY_S], [7.0]), 5 * DAY_S, rps, 14400.0), known_s=5 * DAY_S)
     memory = DecisionMemory(
-        EAGLE, backlog=Backlog(waiting, 0.0, 5 * DAY_S), largest=LargestRate(rps, 5 * DAY_S)
+        EAGLE, queued=waiting, queued_at_s=5 * DAY_S, largest_rps=rps, largest_at_s=5 * DAY_S
     )
     assert decide_by_saving(laws, live, ahead, memory, POLICY, 5 * DAY_S).arm == EAGLE
 
@@ -591,7 +591,7 @@ def test_an_overload_is_left_in_its_first_minutes_only_if_new_replicas_come_firs
     """An arm of 1.5 % less capacity: staying costs less than a quarter of the replicas, and more than no replica at all."""
     laws = [fitted(NO_SPECULATION, 3.0, 0.1, 0.005), fitted(EAGLE, 1.5, 0.1015, 0.005)]
     ahead = replace(forecast(PastRates([5 * DAY_S], [6.0]), 5 * DAY_S, 10.0, 14400.0), known_s=5 * DAY_S)
-    memory = DecisionMemory(EAGLE, largest=LargestRate(10.0, 5 * DAY_S))
+    memory = DecisionMemory(EAGLE, largest_rps=10.0, largest_at_s=5 * DAY_S)
     policy = Policy(roll_seconds=start_up_s, roll_away_share=away_share, day_risk=1.0)
     live = Load(10.0, 300.0, 1000.0, 216.0, 21.6)
     assert decide_by_saving(laws, live, ahead, memory, policy, 5 * DAY_S).arm == arm

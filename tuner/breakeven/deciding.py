@@ -17,9 +17,9 @@ from breakeven.planning.expected_saving import known_speedup
 from breakeven.planning.forecast import PastRates
 from breakeven.planning.learned_laws import fitted_law
 from breakeven.planning.objective import Follow, Policy, Slo
-from breakeven.planning.observed_load import Load
 from breakeven.planning.wording import sentence
 from breakeven.profile import Profile
+from breakeven.serving.counted_window import Load
 
 __all__ = [
     "Action",
@@ -64,8 +64,9 @@ class Decisions:
 
         Raises:
             BreakevenError: the profile does not determine the laws of this load, these lengths or the running arm.
+            ValueError: the load has a figure that is no number.
         """
-        memory, running = with_acceptance(self.profile, memory, load, now_s), memory.running
+        memory, running = with_acceptance(self.profile, memory, load.checked(), now_s), memory.running
         evaluations = evaluate_live(
             self.profile, load, running, self.candidates, memory.seen, self.policy.slo
         )

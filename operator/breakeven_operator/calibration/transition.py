@@ -12,7 +12,7 @@ from breakeven.load_driver.design import of_the_sweep
 from breakeven.points.point import COLUMNS, LoadMode, Point
 from breakeven.points.table import written
 from breakeven.profile import Profile
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
@@ -140,7 +140,7 @@ class RunView:
     claims: tuple[Manifest, ...] = ()
     config_maps: Mapping[str, Manifest | None] = field(default_factory=dict)
     files_problem: str | None = None
-    seen_lengths: Window | None = None
+    seen_lengths: Load | None = None
     in_force: Profile | None = None
     lost_nodes: frozenset[str] = frozenset()
 

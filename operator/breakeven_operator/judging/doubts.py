@@ -31,15 +31,15 @@ from breakeven.phrases import counted, duration_text, figure, fixed, through
 from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.evaluation import Evaluations
 from breakeven.planning.learned_laws import INDEPENDENT_S
-from breakeven.planning.observed_load import Load, sampling_error
+from breakeven.planning.observed_load import sampling_error
 from breakeven.profile import ArmFit, Conditions, Prediction, Profile
 from breakeven.profile.student_t import t_quantile
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.engine_start import environment_of
 from breakeven.serving.vllm_versions import profiled_context, stale_table
 from breakeven_operator.case import Case, CycleFacts, Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.observing.questions import load_of, seen_of
+from breakeven_operator.observing.questions import seen_of
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.calibrationrun import Trigger
 from breakeven_operator.resources.memorystatus import (
@@ -109,7 +109,7 @@ class AccountRules:
 def with_window(
     account: ModelAccount,
     evaluations: Evaluations,
-    figures: Window,
+    figures: Load,
     drifted: Callable[[], Iterable[str]],
     rules: AccountRules,
     now: datetime,
@@ -199,7 +199,7 @@ def _median(
 def _window(
     arm: str,
     evaluations: Evaluations,
-    figures: Window,
+    figures: Load,
     drifted: tuple[str, ...],
     rules: AccountRules,
     now: datetime,
@@ -434,7 +434,7 @@ def present_drift(
     if profile is None or arm is None or figures is None:
         return {}
     arms = {one.name: one for one in (*spec.candidates.arms(), arm)}
-    return drift(profile, arm, seen_of(memory, arms), load_of(figures))
+    return drift(profile, arm, seen_of(memory, arms), figures)
 
 
 def doubt_of(
@@ -505,9 +505,8 @@ def _cost_table(cycle: CycleFacts) -> Aspect:
     figures = cycle.live.figures if cycle.live is not None and cycle.live.usable else None
     if engine is None or running is None or not running.adaptive or figures is None:
         return Aspect(COST_TABLE, None, str(ClusterReason.MODEL_UNTESTED), "no adaptive verification is seen")
-    load = load_of(figures)
     profiled = profiled_context({ADAPTIVE_KEY: True}, environment_of(engine.container))
-    if (stale := stale_table(profiled, load.prompt_tokens, load.output_tokens)) is not None:
+    if (stale := stale_table(profiled, figures.prompt_tokens, figures.output_tokens)) is not None:
         return Aspect(COST_TABLE, False, str(ClusterReason.COST_TABLE_STALE), stale)
     return Aspect(
         COST_TABLE, True, str(ClusterReason.MODEL_AGREES), "live contexts are as long as profiled ones"

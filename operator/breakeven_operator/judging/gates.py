@@ -7,7 +7,7 @@ the one write.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, time, timedelta
 from typing import Final, NamedTuple, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -22,7 +22,6 @@ from breakeven_operator.actions import WriteProposal
 from breakeven_operator.case import HOLD, RECOMMEND, STAY, Case, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FIELD_MANAGER
-from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.targetstatus import Target
 from breakeven_operator.resources.updatepolicy import (
@@ -240,28 +239,9 @@ def _starts(window: RollWindow, zone: ZoneInfo, now: datetime, days: range) -> l
 
 
 Reasons = frozenset[Reason | ClusterReason]
+Refuses = Callable[[Case, Verdict], Refusal | None]
 ORDERED: Final[Reasons] = frozenset({ClusterReason.PINNED})
 """Reasons that a person gives: a suspect profile does not forbid such a change."""
-
-
-@dataclass(frozen=True, slots=True)
-class DueRoll:
-    """A change of arm that the verdict asks for.
-
-    `cannot_roll` forbids it at any time; `waits` is why the API server is not asked for the write again yet.
-    """
-
-    case: Case
-    verdict: Verdict
-    wanted: Arm
-    cannot_roll: Refusal | None
-    may_roll: bool
-    waits: RefusedWrite | None
-
-    @property
-    def profile_name(self) -> str:
-        """Name of the profile in force; only an arm that is left needs none."""
-        return self.case.calibrated.profile_name or ""
 
 
 class Gate(NamedTuple):
@@ -271,27 +251,25 @@ class Gate(NamedTuple):
     """
 
     about: str
-    refuses: Callable[[DueRoll], Refusal | None]
+    refuses: Refuses
     passed_by: Reasons = frozenset()
     of_advice: bool = False
     of_restarts: bool = True
 
 
-def _moment(due: DueRoll) -> Refusal | None:
-    case = due.case
+def _moment(case: Case, verdict: Verdict) -> Refusal | None:
     scaled = scaled_time(case.workload, case.service.status.target, case.now)
-    urgent = due.verdict.reason in URGENT
+    urgent = verdict.reason in URGENT
     return refuse_now(case.workload, case.context.timing, scaled, case.memory, case.now, urgent=urgent)
 
 
-def _capacity(due: DueRoll) -> Refusal | None:
-    running = due.case.running.arm
-    arms = (due.wanted,) if running is None else (running, due.wanted)
-    decision = due.verdict.decision
-    return refuse_capacity(due.case, arms, decision.evaluations if decision is not None else None)
+def _capacity(case: Case, verdict: Verdict) -> Refusal | None:
+    arms = tuple(arm for arm in (case.running.arm, verdict.arm) if arm is not None)
+    decision = verdict.decision
+    return refuse_capacity(case, arms, decision.evaluations if decision is not None else None)
 
 
-def _of_profile(about: str, refuses: Callable[[DueRoll], Refusal | None]) -> Gate:
+def _of_profile(about: str, refuses: Refuses) -> Gate:
     """A gate of the word on which an arm is entered, wherever it comes from."""
     return Gate(about, refuses, ORDERED | LEAVING, of_advice=True, of_restarts=False)
 
@@ -300,29 +278,33 @@ def _of_profile(about: str, refuses: Callable[[DueRoll], Refusal | None]) -> Gat
 GATES: Final = (
     Gate(
         "a person's order",
-        lambda due: Refusal(ClusterReason.PAUSED, "spec.paused is set") if due.case.spec.paused else None,
+        lambda case, _: Refusal(ClusterReason.PAUSED, "spec.paused is set") if case.spec.paused else None,
         of_restarts=False,
     ),
     _of_profile(
         "suspicion of the profile",
-        lambda due: refuse_suspect(due.case.memory, due.profile_name, due.verdict.decision, due.wanted),
+        lambda case, verdict: refuse_suspect(
+            case.memory, case.profile_name, verdict.decision, verdict.wanted
+        ),
     ),
-    _of_profile("failures of the arm", lambda due: refuse_barred(due.case.memory, due.wanted)),
-    _of_profile("guards of the user", lambda due: None if due.wanted == NO_SPECULATION else due.case.breach),
+    _of_profile("failures of the arm", lambda case, verdict: refuse_barred(case.memory, verdict.wanted)),
+    _of_profile(
+        "guards of the user", lambda case, verdict: None if verdict.wanted == NO_SPECULATION else case.breach
+    ),
     _of_profile(
         "answers of the arm",
-        lambda due: refuse_answers(due.case.spec.answer_check, due.case.profile, due.wanted),
+        lambda case, verdict: refuse_answers(case.spec.answer_check, case.profile, verdict.wanted),
     ),
-    Gate("the target", lambda due: due.cannot_roll, of_restarts=False),
+    Gate("the target", lambda case, _: case.cannot_roll, of_restarts=False),
     Gate(
         "rolls before",
-        lambda due: rolls_stopped(due.case.memory, due.profile_name),
+        lambda case, _: rolls_stopped(case.memory, case.profile_name),
         URGENT | ORDERED | LEAVING,
     ),
     Gate(
         "windows of the policy",
-        lambda due: refuse_outside_windows(
-            due.case.spec.update_policy.windows, due.verdict.decision, due.case.now
+        lambda case, verdict: refuse_outside_windows(
+            case.spec.update_policy.windows, verdict.decision, case.now
         ),
         ORDERED | LEAVING,
     ),
@@ -330,18 +312,21 @@ GATES: Final = (
     Gate("capacity during the roll", _capacity, LEAVING),
     Gate(
         "other services",
-        lambda due: (
+        lambda case, _: (
             None
-            if due.may_roll
+            if case.may_roll
             else Refusal(ClusterReason.ROLL_WAITS, "other services are being rolled; this one is next")
         ),
     ),
-    Gate("the API server", lambda due: Refusal(due.waits.reason, due.waits.sentence) if due.waits else None),
+    Gate(
+        "the API server",
+        lambda case, _: Refusal(case.waits.reason, case.waits.sentence) if case.waits else None,
+    ),
 )
 """A person's order, the profile, the target, rolls before, this moment, then what is not the service's own."""
 
 
-def proposed(case: Case, verdict: Verdict, cannot_roll: Refusal | None) -> WriteProposal | None:
+def proposed(case: Case, verdict: Verdict) -> WriteProposal | None:
     """The proposal to the target's next rollout, if it changes: the arm that should run, or the arm in place where that is refused.
 
     It names the model for which the arm was chosen, because under another model the policy takes no speculation. Out of mode
@@ -349,7 +334,7 @@ def proposed(case: Case, verdict: Verdict, cannot_roll: Refusal | None) -> Write
     """
     workload, running, policy = case.workload, case.running.arm, case.spec.update_policy
     text = workload.proposal
-    if policy.mode is not Mode.NEXT_ROLLOUT or case.spec.paused or cannot_roll is not None:
+    if policy.mode is not Mode.NEXT_ROLLOUT or case.spec.paused or case.cannot_roll is not None:
         text = None
     elif workload.identity is not None and (arm := _to_take(verdict, running)) is not None:
         text = f"{workload.identity.model} {case.spec.candidates.speculative_config(arm)}"
@@ -392,19 +377,18 @@ def gates_of(reason: Reason | ClusterReason) -> list[Gate]:
     return [one for one in GATES if reason not in one.passed_by]
 
 
-def held(due: DueRoll) -> Verdict | None:
+def held(case: Case, verdict: Verdict) -> Verdict | None:
     """The verdict in place of a change that is due and must not be made; None if it may be made."""
-    verdict = due.verdict
-    asked, mode = gates_of(verdict.reason), due.case.spec.update_policy.mode
-    if mode is Mode.RECOMMEND and not any(one.refuses(due) for one in asked if one.of_advice):
+    asked, mode = gates_of(verdict.reason), case.spec.update_policy.mode
+    if mode is Mode.RECOMMEND and not any(one.refuses(case, verdict) for one in asked if one.of_advice):
         return replace(verdict, action=RECOMMEND)
     if mode is Mode.NEXT_ROLLOUT:
         asked = [one for one in asked if not one.of_restarts]
-    refusal = next((found for one in asked if (found := one.refuses(due)) is not None), None)
+    refusal = next((found for one in asked if (found := one.refuses(case, verdict)) is not None), None)
     if refusal is None and mode is Mode.NEXT_ROLLOUT:
         refusal = Refusal(
             ClusterReason.AWAITS_ROLLOUT,
-            f"nothing restarts for it: the next rollout of {due.case.workload.title} takes it ({verdict.message})",
+            f"nothing restarts for it: the next rollout of {case.workload.title} takes it ({verdict.message})",
         )
     if refusal is None:
         return None

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Action, Decision, DecisionMemory, Decisions, sentence
 from breakeven.errors import BreakevenError, NotIdentifiedError
-from breakeven.planning.decision_memory import Backlog, Evidence, LargestRate
+from breakeven.planning.decision_memory import Evidence
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
 from breakeven.serving.vllm_versions import acceptance_differs
 from breakeven_operator.case import HOLD, RECOMMEND, STAY, SWITCH, Case, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.observing.questions import load_of, policy_of, seen_of
+from breakeven_operator.observing.questions import policy_of, seen_of
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.targetstatus import HistoryResult
@@ -133,11 +133,8 @@ def choose(
     figures, running, advised = case.live.figures, case.measured_arm, _advised(case)
     assert figures is not None and running is not None  # noqa: PT018, S101 - see above
     replicas = max(case.workload.desired, 1)
-    load = load_of(
-        figures,
-        settled=case.settled,
-        strain=case.objectives.strain if case.objectives is not None else None,
-    )
+    strain = case.objectives.strain if case.objectives is not None else None
+    load = replace(figures, settled=case.settled, strain=strain)
     arms = case.spec.candidates.arms()
     decision = Decisions(
         profile,
@@ -180,13 +177,11 @@ def _remembered(
         seen=seen_of(memory, arms),
         saved=memory.saved_request_seconds / replicas,
         evidence={arms[one.arm]: one.evidence for one in evidence if one.arm in arms},
-        largest=_largest(memory, replicas, scaled=case.scaled),
+        **_largest(memory, replicas, scaled=case.scaled),
         decided_s=_epoch(memory.decided_time),
-        backlog=Backlog(
-            memory.queued_requests / replicas,
-            memory.queued_without / replicas,
-            _epoch(memory.queued_time),
-        ),
+        queued=memory.queued_requests / replicas,
+        queued_without=memory.queued_without / replicas,
+        queued_at_s=_epoch(memory.queued_time),
     )
 
 
@@ -197,12 +192,13 @@ def _chosen(case: Case) -> bool:
     return entry is not None and rolled is not None and rolled >= entry.created and not undone
 
 
-def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> LargestRate:
+def _largest(remembered: MemoryStatus, replicas: int, *, scaled: bool) -> dict[str, float]:
     """The largest load on the replicas that it would come to now."""
     there, time = remembered.largest_replicas, remembered.largest_time
     if time is None or there is None:
-        return LargestRate()
-    return LargestRate(remembered.largest_rps / (there if scaled else replicas), time.timestamp())
+        return {}
+    rps = remembered.largest_rps / (there if scaled else replicas)
+    return {"largest_rps": rps, "largest_at_s": time.timestamp()}
 
 
 def _kept(
@@ -222,10 +218,10 @@ def _kept(
         profile=case.calibrated.profile_name,
         decided_time=_time(memory.decided_s),
         saved_request_seconds=memory.saved * replicas,
-        **_stored_largest(case.memory, memory.largest, replicas),
-        queued_requests=memory.backlog.here * replicas,
-        queued_without=memory.backlog.without * replicas,
-        queued_time=_time(memory.backlog.stood_s),
+        **_stored_largest(case.memory, memory, replicas),
+        queued_requests=memory.queued * replicas,
+        queued_without=memory.queued_without * replicas,
+        queued_time=_time(memory.queued_at_s),
         seen=tuple(
             SeenAcceptance(
                 arm=seen.arm.name,
@@ -246,13 +242,13 @@ def _wish(arm: Arm | None, since_s: float | None) -> dict[str, object]:
     }
 
 
-def _stored_largest(status: MemoryStatus, largest: LargestRate, replicas: int) -> dict[str, object]:
+def _stored_largest(status: MemoryStatus, memory: DecisionMemory, replicas: int) -> dict[str, object]:
     """The largest load as the status has it; a load that it has already stays as it came."""
-    if status.largest_replicas is not None and _epoch(status.largest_time) == largest.at_s:
+    if status.largest_replicas is not None and _epoch(status.largest_time) == memory.largest_at_s:
         return {}
-    at_s = largest.at_s if math.isfinite(largest.at_s) else None
+    at_s = memory.largest_at_s if math.isfinite(memory.largest_at_s) else None
     return {
-        "largest_rps": largest.rps * replicas,
+        "largest_rps": memory.largest_rps * replicas,
         "largest_replicas": replicas,
         "largest_time": _time(at_s),
     }

@@ -20,9 +20,9 @@ from breakeven.planning.capacity import (
 )
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.case import Case, FleetNeed, Live
-from breakeven_operator.observing.questions import as_measured, load_of, policy_of, seen_of
+from breakeven_operator.observing.questions import as_measured, policy_of, seen_of
 from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus
 from breakeven_operator.workloads.running_arm import pods_by_arm
 
@@ -45,7 +45,7 @@ def fleet_need(case: Case) -> FleetNeed:
     return FleetNeed(capacities, figures, recommended, case.workload.scaled_by, fewest)
 
 
-def _known(live: Live, window_s: float) -> Window | None:
+def _known(live: Live, window_s: float) -> Load | None:
     """The live window if it is long enough to give a load; few requests are enough, because few replicas carry them."""
     figures = live.figures
     return figures if figures is not None and figures.window_s >= _WATCHED * window_s else None
@@ -59,7 +59,7 @@ def _of_pods(case: Case) -> Sequence[Arm | None]:
     return [*pods_by_arm(there, case.spec.candidates)]
 
 
-def _capacities(case: Case, figures: Window | None) -> Mapping[Arm, Capacity | None]:
+def _capacities(case: Case, figures: Load | None) -> Mapping[Arm, Capacity | None]:
     spec, running = case.spec, case.running.arm
     if case.profile is None:
         return {}
@@ -77,7 +77,7 @@ def _capacities(case: Case, figures: Window | None) -> Mapping[Arm, Capacity | N
             continue
         wanted = Conditions()
         if figures is not None:
-            wanted = live_conditions(profile, load_of(figures), seen)(arm)
+            wanted = live_conditions(profile, figures, seen)(arm)
         if fit.tokens_per_step is None:
             wanted = replace(wanted, tokens_per_step=None)
         try:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from breakeven_operator.actions import ActionPlan, EmitEvent
 from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.calibration.trial_state import kept_words
-from breakeven_operator.case import ServiceObservation
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import (
@@ -26,10 +24,8 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.outcome.action_plan import ServiceOutcome
 from breakeven_operator.ports import Manifest
-from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.calibrationrun import FINAL_PHASES, RunPhase
 from breakeven_operator.settings import Settings
-from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.object_facts import parse_time
 
 _WAITING = frozenset({"", "Pending"})
@@ -37,31 +33,9 @@ _WAITING = frozenset({"", "Pending"})
 _ENDING = timedelta(minutes=5)
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A service, what was seen of it, and the decision about it."""
-
-    service: SpeculativeService
-    observation: ServiceObservation
-    outcome: ServiceOutcome
-
-    @property
-    def in_force(self) -> ProfileEntry | None:
-        """The profile that decisions use; None without one."""
-        calibration = self.outcome.status.calibration
-        name = calibration.profile if calibration is not None else None
-        return next((entry for entry in self.observation.profiles if entry.name == name), None)
-
-    @property
-    def ended(self) -> int:
-        """Changes of arm that ended in this cycle."""
-        before = {(e.time, e.to_arm) for e in self.service.status.history}
-        return sum(1 for e in self.outcome.status.history if (e.time, e.to_arm) not in before)
-
-
 def run_views(
     world: Snapshot,
-    decided: Iterable[Decided],
+    decided: Iterable[ServiceOutcome],
     places: int,
     settings: Settings,
     now: datetime | None = None,
@@ -172,7 +146,7 @@ def phase_of(run: Manifest) -> str:
 def _view(
     world: Snapshot,
     run: Manifest,
-    item: Decided | None,
+    item: ServiceOutcome | None,
     settings: Settings,
     *,
     may_start: bool,
@@ -195,13 +169,13 @@ def _view(
         events=tuple(world.of(EVENTS, namespace)),
         warnings=world.warnings,
         claims=tuple(world.of(CLAIMS, namespace)),
-        seen_lengths=item.outcome.lengths if item is not None else None,
+        seen_lengths=item.lengths if item is not None else None,
         in_force=in_force.profile if in_force is not None else None,
         lost_nodes=world.lost_nodes,
     )
 
 
-def kept_pods(world: Snapshot, decided: Iterable[Decided], now: datetime) -> list[ActionPlan]:
+def kept_pods(world: Snapshot, decided: Iterable[ServiceOutcome], now: datetime) -> list[ActionPlan]:
     """Events of services about calibration pods that were deleted and that a finalizer keeps: a run that has ended says no more."""
     held: dict[NamespacedName, list[Manifest]] = defaultdict(list)
     for namespace, pods in world.objects.get(PODS, {}).items():

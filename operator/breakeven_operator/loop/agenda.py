@@ -16,7 +16,7 @@ from datetime import datetime
 from itertools import chain, product
 
 from breakeven.reasons import Reason
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import Growths
 from breakeven_operator import calibration
 from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyReading, SeriesOwner
@@ -35,9 +35,9 @@ from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import rules_of
 from breakeven_operator.kinds import NamespacedName, service_of
-from breakeven_operator.loop.admission import Decided
 from breakeven_operator.observing.fleet_query import LAST_SEEN, REPORTING, siblings_of
 from breakeven_operator.observing.live_metrics import FIRST_SCRAPES_S
+from breakeven_operator.outcome.action_plan import ServiceOutcome
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.servicestatus import ObjectiveFinding
@@ -122,7 +122,7 @@ class Agenda:
         return now_s - decided_s >= min(stands_s, on.rest_s(now))
 
 
-def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
+def stands_s(item: ServiceOutcome, status_refresh_s: float, now: datetime) -> float:
     """How long a decision stands if nothing around its service changes, s.
 
     `status_refresh_s`: figures of a status are renewed at most this often.
@@ -131,11 +131,11 @@ def stands_s(item: Decided, status_refresh_s: float, now: datetime) -> float:
         return 0.0
     ends_s = [_until_its_moment_s(item.service.metadata.uid, now)]
     decision = item.service.status.decision
-    if item.outcome.unwritten and decision is not None and decision.time is not None:
+    if item.unwritten and decision is not None and decision.time is not None:
         ends_s.append(status_refresh_s - (now - decision.time).total_seconds())
     # Where acceptance has moved, decisions follow it over several windows, and the figures stand still meanwhile.
     ends_s.append(_rest_s(item.service.spec.metrics_source.window_seconds, _disbelieved(item)))
-    memory = item.outcome.status.memory
+    memory = item.status.memory
     if memory is not None and memory.account is not None and memory.account.windows:
         since_s = (now - memory.account.windows[-1].time).total_seconds()
         wait_s = (
@@ -155,9 +155,9 @@ def _until_its_moment_s(uid: str, now: datetime) -> float:
     return _LONGEST_REST_S - (now.timestamp() - moment_s) % _LONGEST_REST_S
 
 
-def _disbelieved(item: Decided) -> float:
+def _disbelieved(item: ServiceOutcome) -> float:
     """Part by which the tokens per step that were seen differ from those that the decision believes in by now."""
-    status = item.outcome.status
+    status = item.status
     if status.decision is None or status.memory is None or status.current is None:
         return 0.0
     believed = [one.tokens_per_step for one in status.memory.seen if one.arm == status.current.arm]
@@ -165,9 +165,9 @@ def _disbelieved(item: Decided) -> float:
     return _change(believed[0], seen) if believed and seen is not None else 0.0
 
 
-def _is_under_way(item: Decided, now: datetime) -> bool:
+def _is_under_way(item: ServiceOutcome, now: datetime) -> bool:
     """Whether time alone, or what the fleet's other services do, may bring on what this service waits for."""
-    status, verdict, service = item.outcome.status, item.outcome.verdict, item.service
+    status, verdict, service = item.status, item.verdict, item.service
     workload = item.observation.workload
     running = status.current.arm if status.current is not None else None
     young_s = 2 * service.spec.metrics_source.window_seconds + FIRST_SCRAPES_S
@@ -229,7 +229,7 @@ def _grounds(
     found = fleet.pods if fleet is not None else {}
     readings = [reading for name in names for reading in found.get(NamespacedName(namespace, name), ())]
     counted = [replace(reading.counters, span_s=float(source.window_seconds)) for reading in readings]
-    window, total = Window.of(counted), Growths.summed(counted).stats
+    window, total = Load.of(counted), Growths.summed(counted).stats
     state = (
         versions,
         tuple(world.claims.get(target_of(service), ())),
@@ -315,7 +315,7 @@ def _buckets(
             yield figure, tuple(edges.items())
 
 
-def _figures(window: Window) -> tuple[float, ...]:
+def _figures(window: Load) -> tuple[float, ...]:
     """See Grounds.figures; of sums over pods, in which a missing count is 0."""
     figures = (
         window.requests,

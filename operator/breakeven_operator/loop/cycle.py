@@ -23,9 +23,8 @@ from breakeven_operator.cluster.writer import DryRun, Writer, WriteResult
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import FINISHED_LABEL, RUNS, SERVICES, NamespacedName, Ref
 from breakeven_operator.loop import housekeeping, watching
-from breakeven_operator.loop.admission import Decided
 from breakeven_operator.loop.agenda import Agenda, Grounds, stands_s, survey
-from breakeven_operator.loop.cycle_log import CycleLog, CycleReport, NotedWriter
+from breakeven_operator.loop.cycle_log import CycleLog, NotedWriter
 from breakeven_operator.loop.run_turns import RunTurns
 from breakeven_operator.loop.service_decisions import ServiceDecisions
 from breakeven_operator.outcome.action_plan import Failed, ServiceOutcome, failed
@@ -80,8 +79,8 @@ class Reconciler:
         self._telemetry = telemetry
         self._settings = settings
         self._agenda = Agenda()
-        self._log = CycleLog(telemetry, self._agenda)
         self._writer = NotedWriter(writer, self._agenda, clock, telemetry)
+        self._log = CycleLog(telemetry, self._agenda, self._writer.errors)
         self._decisions = ServiceDecisions(observer.queries, writer.failures, settings, self._log.warn_once)
         self._turns = RunTurns(observer.cluster, clock, self._writer, self._log, settings)
         self._shown = ShownServices(telemetry, show)
@@ -90,8 +89,13 @@ class Reconciler:
         # Whether annotated workloads found no room in the last cycle.
         self._room_missed = False
 
-    async def cycle(self) -> CycleReport:
-        """One pass over all services.
+    @property
+    def errors(self) -> list[str]:
+        """Plans that the last cycle did not carry out to their end."""
+        return self._writer.errors
+
+    async def cycle(self) -> int:
+        """One pass over all services; how many of them it left for lack of time.
 
         Raises:
             ClusterError: the world could not be read; nothing was done.
@@ -100,28 +104,28 @@ class Reconciler:
         world = await self._observer.observe(soon=self._left > 0)
         passed(CycleStage.READING)
         now = self._clock.now()
-        report = CycleReport()
+        self._writer.errors.clear()
+        self._left = 0
         due, grounds = self._due(world, now)
         passed(CycleStage.COMPARING)
         world = await self._observer.legible(world, due)
         passed(CycleStage.AWAITING)
         now = self._clock.now()
-        outcomes, failures = self._decide(world, grounds, now, report)
+        outcomes, failures = self._decide(world, grounds, now)
         passed(CycleStage.DECIDING)
-        report.left += len(due) - len(world.ready) - len(world.awaited)
-        failures += await self._carry_out(world, outcomes, now, report)
+        self._left += len(due) - len(world.ready) - len(world.awaited)
+        failures += await self._carry_out(world, outcomes, now)
         passed(CycleStage.WRITING)
-        await self._say_undecided(world, failures, now, report)
-        await self._serve_annotated(world, report)
+        await self._say_undecided(world, failures, now)
+        await self._serve_annotated(world)
         passed(CycleStage.REPORTING)
-        await self._turns.take(world, outcomes, now, report)
+        await self._turns.take(world, outcomes, now)
         passed(CycleStage.CALIBRATING)
         self._shown.publish(world, outcomes, failures, now)
         self._telemetry.services.set(len(world.services))
-        self._telemetry.services_left.set(report.left + len(world.awaited))
-        self._left = report.left
+        self._telemetry.services_left.set(self._left + len(world.awaited))
         passed(CycleStage.PUBLISHING)
-        return report
+        return self._left
 
     def age_s(self) -> float:
         """How old the oldest part of the next observation would be."""
@@ -162,8 +166,8 @@ class Reconciler:
     # Deciding, within the fleet's budgets of time and rolls; without I/O.
 
     def _decide(
-        self, world: Snapshot, grounds: Mapping[str, Grounds], now: datetime, report: CycleReport
-    ) -> tuple[list[Decided], list[Failed]]:
+        self, world: Snapshot, grounds: Mapping[str, Grounds], now: datetime
+    ) -> tuple[list[ServiceOutcome], list[Failed]]:
         """Decisions about the services that are due, in turn, and the services that met a defect.
 
         One service's surprise must not stop the others, nor hide that service: see `failed`.
@@ -171,20 +175,20 @@ class Reconciler:
         moving = sum(1 for one in world.services if takes_a_place(one, self._writer.failures, now))
         services = {service.metadata.uid: service for service in world.services}
         began_s = self._clock.monotonic()
-        decided: list[Decided] = []
+        decided: list[ServiceOutcome] = []
         undecided: list[Failed] = []
         for place, uid in enumerate(world.ready):
             if self._clock.monotonic() - began_s > self.deciding_s:
-                report.left = len(world.ready) - place
+                self._left = len(world.ready) - place
                 break
             may_roll = moving < self._settings.max_parallel_rolls
             try:
                 item = self._decisions.decide(world, services[uid], now, may_roll=may_roll)
             except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
                 mark = partial(self._marked, world, services[uid], error, now)
-                undecided += self._log.undecided(services[uid], error, report, mark)
+                undecided += self._log.undecided(services[uid], error, mark)
                 continue
-            moving += any(isinstance(action, WriteAnnotation) for action in item.outcome.plan.actions)
+            moving += any(isinstance(action, WriteAnnotation) for action in item.plan.actions)
             decided.append(item)
             # On older readings than what made it due: it is due until they are as new.
             lasts_s = 0.0 if uid in world.late else stands_s(item, self._settings.status_refresh_s, now)
@@ -201,7 +205,7 @@ class Reconciler:
     # Writing: the plans of all services, a few at a time.
 
     async def _carry_out(
-        self, world: Snapshot, outcomes: list[Decided], now: datetime, report: CycleReport
+        self, world: Snapshot, outcomes: list[ServiceOutcome], now: datetime
     ) -> list[Failed]:
         """Carry all plans out; `outcomes` become the last ones, and the services that met a surprise are returned."""
         gate = asyncio.Semaphore(_WRITERS)
@@ -211,65 +215,65 @@ class Reconciler:
             item = outcomes[place]
             async with gate:
                 try:
-                    outcomes[place] = await self._handle(world, item, report)
+                    outcomes[place] = await self._handle(world, item)
                 except Exception as error:  # noqa: BLE001 - reported in full, and the other services go on
                     # The status of this cycle may be written already: what comes after it starts from it.
-                    announced = item.service.with_status(item.outcome.status)
-                    document = item.outcome.status.to_json_object()
+                    announced = item.service.with_status(item.status)
+                    document = item.status.to_json_object()
                     mark = partial(failed, announced, document, error, now)
-                    failures.extend(self._log.undecided(announced, error, report, mark))
+                    failures.extend(self._log.undecided(announced, error, mark))
 
         await asyncio.gather(*map(handle, range(len(outcomes))))
         return failures
 
-    async def _handle(self, world: Snapshot, item: Decided, report: CycleReport) -> Decided:
+    async def _handle(self, world: Snapshot, item: ServiceOutcome) -> ServiceOutcome:
         """Carry out what was decided about a service; the last decision, if a write was refused."""
-        service, outcome, workload = item.service, item.outcome, item.observation.workload
+        service, workload = item.service, item.observation.workload
         uid = service.metadata.uid
         started = self._clock.monotonic()
         self._shown.decided(uid)
-        result = await self._writer.carry_out(outcome.plan, report)
+        result = await self._writer.carry_out(item.plan)
         self._shown.carried_out(uid, result)
         if result.conflict and workload is not None:
-            yielding = conflicted(service, outcome, workload, result.conflict, self._clock.now())
-            await self._writer.carry_out(yielding, report)
+            yielding = conflicted(item, workload, result.conflict, self._clock.now())
+            await self._writer.carry_out(yielding)
         if result.failed is not None and result.failed.refused:
-            item = await self._go_without(item, result.failed, report)
+            item = await self._go_without(item, result.failed)
         self._log.decided(item, result, self._clock.monotonic() - started)
-        await self._schedule(world, service, report)
+        await self._schedule(world, service)
         if result.error is None and not self._writer.dry:
-            await self._tidy_up(item, report)
+            await self._tidy_up(item)
         return item
 
-    async def _go_without(self, item: Decided, refused: RefusedWrite, report: CycleReport) -> Decided:
+    async def _go_without(self, item: ServiceOutcome, refused: RefusedWrite) -> ServiceOutcome:
         """The decision that does without a refused write, carried out; one that cannot be written is only said."""
         if isinstance(refused.action, WriteStatus):
             ref = item.service.ref
             said = EmitEvent(ref, str(refused.reason), refused.sentence, warning=True, throttled=True)
-            await self._writer.carry_out(ActionPlan(ref, (said,)), report)
+            await self._writer.carry_out(ActionPlan(ref, (said,)))
             return item
         item = self._decisions.without(item, refused, self._clock.now())
-        result = await self._writer.carry_out(item.outcome.plan, report)
+        result = await self._writer.carry_out(item.plan)
         self._shown.carried_out(item.service.metadata.uid, result)
         return item
 
     # Upkeep of the operator's own objects around a service.
 
-    async def _schedule(self, world: Snapshot, service: SpeculativeService, report: CycleReport) -> None:
+    async def _schedule(self, world: Snapshot, service: SpeculativeService) -> None:
         """The CronJob of a service; a plan of its own, so that nothing else waits if it is refused."""
         key = NamespacedName(service.metadata.namespace, calibration.made_name(service.metadata.name))
         upkeep = housekeeping.schedule(
             world.manifests[service.metadata.uid], world.cron_jobs.get(key), self._settings
         )
         if upkeep:
-            await self._writer.carry_out(ActionPlan(service.ref, upkeep), report)
+            await self._writer.carry_out(ActionPlan(service.ref, upkeep))
 
-    async def _tidy_up(self, item: Decided, report: CycleReport) -> None:
+    async def _tidy_up(self, item: ServiceOutcome) -> None:
         """Writes that must come after the status: marks on profiles and runs, and the removal of old ones."""
         service, observation, in_force = item.service, item.observation, item.in_force
         namespace = service.metadata.namespace
         for action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
-            await self._writer.carry_out(ActionPlan(service.ref, (action,)), report)
+            await self._writer.carry_out(ActionPlan(service.ref, (action,)))
         ended = [run for run in observation.runs if run.status.ended]
         failures = self._writer.failures.about(service.metadata.uid, self._clock.now())
         if not ended or of_creation(failures, RUNS, self._clock.now()) is not None:
@@ -284,36 +288,34 @@ class Reconciler:
                     "breakeven_calibration_gpu_seconds", service, by=run.status.gpu_seconds_used
                 )
         marks = tuple(housekeeping.mark_finished(run) for run in ended)
-        await self._writer.carry_out(ActionPlan(service.ref, marks), report)
+        await self._writer.carry_out(ActionPlan(service.ref, marks))
         try:
             finished = await self._observer.cluster.list_all(RUNS, namespace, FINISHED_LABEL)
         except ClusterError as error:
-            report.errors.append(str(error))
+            self._writer.errors.append(str(error))
             return
         legible = [run for run in finished if problem_of(run) is None]
         old = housekeeping.retire(service, legible, observation.profiles, in_force)
-        await self._writer.carry_out(ActionPlan(service.ref, old), report)
+        await self._writer.carry_out(ActionPlan(service.ref, old))
 
     # Reporting: services that failed or are invalid, lone profiles, annotated workloads.
 
-    async def _say_undecided(
-        self, world: Snapshot, failures: Sequence[Failed], now: datetime, report: CycleReport
-    ) -> None:
+    async def _say_undecided(self, world: Snapshot, failures: Sequence[Failed], now: datetime) -> None:
         """Report services without a decision and those that break a rule; tidy up profiles without a service."""
         for failure in failures:
-            await self._writer.carry_out(failure.plan, report)
+            await self._writer.carry_out(failure.plan)
         for manifest, problem in world.invalid:
             try:
                 plan = invalid_spec_plan(manifest, problem, now)
                 if plan is not None:
-                    await self._writer.carry_out(plan, report)
+                    await self._writer.carry_out(plan)
             except Exception:  # noqa: BLE001 - reported in full, and the other services go on
                 self._log.defect("saying that %s is invalid failed", NamespacedName.of(manifest))
         names = {NamespacedName.of(manifest) for manifest in world.manifests.values()}
         for action in housekeeping.abandoned(world.profiles, names, now):
-            await self._writer.carry_out(ActionPlan(action.ref, (action,)), report)
+            await self._writer.carry_out(ActionPlan(action.ref, (action,)))
 
-    async def _serve_annotated(self, world: Snapshot, report: CycleReport) -> None:
+    async def _serve_annotated(self, world: Snapshot) -> None:
         """Make services for annotated workloads, and take back those that nobody wants any more."""
         if self._settings.watch_annotated == "false":
             return
@@ -323,7 +325,7 @@ class Reconciler:
             self._log.defect("deciding about annotated workloads failed")
             return
         for plan in asked.plans:
-            await self._writer.carry_out(plan, report)
+            await self._writer.carry_out(plan)
         self._telemetry.watched_left.set(len(asked.left))
         if asked.left and not self._room_missed:
             _LOG.warning("%s", asked.sentence(self._settings))
@@ -361,17 +363,15 @@ class ShownServices:
             self._written.add(uid)
 
     def publish(
-        self, world: Snapshot, outcomes: Sequence[Decided], failures: Sequence[Failed], now: datetime
+        self, world: Snapshot, outcomes: Sequence[ServiceOutcome], failures: Sequence[Failed], now: datetime
     ) -> None:
         """Show all services: as they were decided, or marked as failed, in this cycle or an earlier one."""
         self._written -= {failure.service.metadata.uid for failure in failures}
         # A service that was decided and then failed to be written counts as failed.
-        self._shown |= {
-            item.service.metadata.uid: item.service.with_status(item.outcome.status) for item in outcomes
-        }
+        self._shown |= {item.service.metadata.uid: item.service.with_status(item.status) for item in outcomes}
         self._shown |= {failure.service.metadata.uid: failure.service for failure in failures}
         for item in outcomes:
-            for entry in item.outcome.status.history[: item.ended]:
+            for entry in item.status.history[: item.ended]:
                 self._telemetry.fleet.count("breakeven_rollouts", item.service, str(entry.result))
         self._telemetry.fleet.publish(self._shown.values(), now)
         self._show(world, tuple(self._shown.values()))
@@ -413,8 +413,7 @@ def invalid_spec_plan(manifest: Manifest, problem: str, now: datetime) -> Action
 
 
 def conflicted(
-    service: SpeculativeService,
-    outcome: ServiceOutcome,
+    item: ServiceOutcome,
     workload: Workload,
     managers: tuple[str, ...],
     now: datetime,
@@ -423,7 +422,7 @@ def conflicted(
 
     The figures of the decision that asked for it stand, and so do the results of this cycle.
     """
-    shown, kept = outcome.status, outcome.otherwise
+    service, shown, kept = item.service, item.status, item.otherwise
     assert kept is not None  # noqa: S101 - the plan writes an annotation
     context = RolloutContext.of(service.with_status(kept), workload, None, PRODUCTION, now)
     step = taken_over(context, ", ".join(managers), "owns the annotation")

@@ -9,7 +9,6 @@ import logging
 from breakeven_operator.cluster.lease import Lease
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.loop.cycle import Reconciler
-from breakeven_operator.loop.cycle_log import CycleReport
 from breakeven_operator.ports import Clock, ClusterError
 from breakeven_operator.serve.health import Health
 from breakeven_operator.serve.telemetry import Telemetry
@@ -83,9 +82,9 @@ class Loop:
                     await renewing
                 left, longest_s = 0, self._cycle_s
                 if self._lease.held:
-                    report = await self.once()
-                    left = report.left if report is not None else 0
-                    longest_s = self._cycle_s if report is not None else min(self._cycle_s, _FAILED_S)
+                    found = await self.once()
+                    left = found or 0
+                    longest_s = self._cycle_s if found is not None else min(self._cycle_s, _FAILED_S)
                 else:
                     # A replica that does not act does not watch either: the API server pays for one replica.
                     await self._fleet.rest()
@@ -99,11 +98,11 @@ class Loop:
                 await renewing
             await self._lease.release()
 
-    async def once(self) -> CycleReport | None:
-        """One cycle; None if the world could not be read."""
+    async def once(self) -> int | None:
+        """One cycle, and how many services it left; None if the world could not be read."""
         started = self._clock.monotonic()
         try:
-            report = await self._fleet.cycle()
+            left = await self._fleet.cycle()
         except ClusterError as error:
             self._telemetry.errors.labels(str(ClusterReason.API_ERROR)).inc()
             _LOG.warning("cycle: %s", error)
@@ -115,7 +114,7 @@ class Loop:
             return None
         self._telemetry.cycle_duration.observe(self._clock.monotonic() - started)
         self._health.cycle_succeeded()
-        return report
+        return left
 
     async def _renew(self) -> None:
         while True:

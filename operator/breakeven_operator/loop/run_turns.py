@@ -19,8 +19,9 @@ from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import CONFIG_MAPS, JOBS, RUNS, Ref
 from breakeven_operator.loop import housekeeping
-from breakeven_operator.loop.admission import Decided, kept_pods, run_views
-from breakeven_operator.loop.cycle_log import CycleLog, CycleReport, NotedWriter
+from breakeven_operator.loop.admission import kept_pods, run_views
+from breakeven_operator.loop.cycle_log import CycleLog, NotedWriter
+from breakeven_operator.outcome.action_plan import ServiceOutcome
 from breakeven_operator.ports import Clock, ClusterError, ClusterReader, Manifest
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.settings import Settings
@@ -102,32 +103,28 @@ class RunTurns:
         # Bytes of files that the present cycle has room for.
         self._bytes_left = 0
 
-    async def take(
-        self, world: Snapshot, decided: Sequence[Decided], now: datetime, report: CycleReport
-    ) -> None:
+    async def take(self, world: Snapshot, decided: Sequence[ServiceOutcome], now: datetime) -> None:
         """Advance all unfinished runs, in their order; `run_views` says which may go on."""
         self._bytes_left = _FILES_PER_CYCLE
         places = self._settings.max_parallel_calibrations
         for view in run_views(world, decided, places, self._settings, now):
-            await self._turn(view, now, report)
+            await self._turn(view, now)
         for plan in kept_pods(world, decided, now):
-            await self._writer.carry_out(plan, report)
+            await self._writer.carry_out(plan)
 
-    async def _turn(self, view: RunView, now: datetime, report: CycleReport) -> None:
+    async def _turn(self, view: RunView, now: datetime) -> None:
         """Advance one run; a surprise in it stops neither the others nor the publishing of metrics."""
         meta = view.run["metadata"]
         try:
-            await self._advance(view, now, report)
+            await self._advance(view, now)
         except InputError as error:
             self._log.warn_once(meta["uid"], str(error))
         except ClusterError as error:
-            report.errors.append(str(error))
+            self._writer.errors.append(str(error))
         except Exception:  # noqa: BLE001 - as for services
             self._log.defect("advancing run %s/%s failed", meta["namespace"], meta["name"])
 
-    async def _advance(
-        self, view: RunView, now: datetime, report: CycleReport, fitted: DoneFit | None = None
-    ) -> None:
+    async def _advance(self, view: RunView, now: datetime, fitted: DoneFit | None = None) -> None:
         """Do what a run's state asks for; a fit's outcome is used at once, so that it never has to be stored."""
         ref = _ref_of(view)
         if any(now < one.until for one in self._writer.failures.about(ref.uid, now)):
@@ -138,9 +135,9 @@ class RunTurns:
             actions = (*housekeeping.access(view.service, view.settings), *actions)
         if not actions:
             return
-        result = await self._writer.carry_out(ActionPlan(ref, actions), report)
+        result = await self._writer.carry_out(ActionPlan(ref, actions))
         if result.failed is not None and result.failed.refused:
-            await self._say_refused(view, result.failed, now, report)
+            await self._say_refused(view, result.failed, now)
         for done in result.fits:
             # The run is read again, because the end of its last arm was written before the fit.
             run = await self._cluster.get(RUNS, ref.namespace, ref.name)
@@ -148,9 +145,9 @@ class RunTurns:
                 return
             written = replace(view, run=run)
             if done.fit.settles:
-                await self._advance(written, self._clock.now(), report, done)
+                await self._advance(written, self._clock.now(), done)
             else:
-                await self._conclude(written, done, report)
+                await self._conclude(written, done)
 
     async def _next_of(self, view: RunView, now: datetime, fitted: DoneFit | None) -> tuple[Action, ...]:
         """The actions that a run's state asks for; its files are read for them, and dropped at once."""
@@ -165,25 +162,23 @@ class RunTurns:
         # Megabytes of results take seconds; the Lease is renewed meanwhile.
         return await asyncio.to_thread(calibration.advance, view, now, fitted)
 
-    async def _say_refused(
-        self, view: RunView, refused: RefusedWrite, now: datetime, report: CycleReport
-    ) -> None:
+    async def _say_refused(self, view: RunView, refused: RefusedWrite, now: datetime) -> None:
         """A run whose writes are refused says so and stays where it was, until the next attempt or its deadline."""
         said = calibration.refused(view, refused, now)
-        await self._writer.carry_out(ActionPlan(_ref_of(view), said), report)
+        await self._writer.carry_out(ActionPlan(_ref_of(view), said))
 
-    async def _conclude(self, view: RunView, done: DoneFit, report: CycleReport) -> None:
+    async def _conclude(self, view: RunView, done: DoneFit) -> None:
         try:
             actions = calibration.conclude(view, done.outcome, self._clock.now())
         except InputError as error:
-            report.errors.append(str(error))
+            self._writer.errors.append(str(error))
             return
         except Exception:  # noqa: BLE001 - as for services
             self._log.defect("concluding run %s failed", done.fit.run)
             actions = calibration.not_concluded(view, self._clock.now())
-        result = await self._writer.carry_out(ActionPlan(done.fit.run, actions), report)
+        result = await self._writer.carry_out(ActionPlan(done.fit.run, actions))
         if result.failed is not None and result.failed.refused:
-            await self._say_refused(view, result.failed, self._clock.now(), report)
+            await self._say_refused(view, result.failed, self._clock.now())
 
 
 def _ref_of(view: RunView) -> Ref:

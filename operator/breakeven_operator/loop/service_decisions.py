@@ -27,7 +27,7 @@ from breakeven_operator.cluster.prometheus_questions import (
 )
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import CLAIMS, RESUME_ANNOTATION, NamespacedName, service_of
-from breakeven_operator.loop.admission import Decided
+from breakeven_operator.outcome.action_plan import ServiceOutcome
 from breakeven_operator.reconcile import reconcile
 from breakeven_operator.refused_writes import RefusedWrite, RefusedWrites
 from breakeven_operator.resources import SpeculativeService
@@ -87,27 +87,27 @@ class ServiceDecisions:
 
     def decide(
         self, world: Snapshot, stored: SpeculativeService, now: datetime, *, may_roll: bool
-    ) -> Decided:
+    ) -> ServiceOutcome:
         """Decide about a service as the API server holds it; `may_roll`: the fleet has a place for a roll."""
         uid, service = stored.metadata.uid, self.remembered(stored)
         self._hurry(service, now)
         self._look_for_others(stored, now)
         observation = self._observed(world, service, now, may_roll=may_roll)
         outcome = reconcile(service, observation, now)
-        outcome = replace(outcome, status=sharing(stored.status, outcome.status))
+        outcome = replace(outcome, service=service, status=sharing(stored.status, outcome.status))
         if not any(isinstance(action, WriteStatus) for action in outcome.plan.actions):
             self._unwritten[uid] = stored.status.memory, outcome.status.memory
-        return Decided(service, observation, outcome)
+        return outcome
 
-    def without(self, item: Decided, refused: RefusedWrite, now: datetime) -> Decided:
+    def without(self, item: ServiceOutcome, refused: RefusedWrite, now: datetime) -> ServiceOutcome:
         """Decide again without a write that the API server refuses: what was announced is taken back, and the word is said.
 
         The status that announced it was written just now, so the second one is not bound to the version that was read.
         """
         service, observation = item.service, item.observation
-        if isinstance(refused.action, WriteAnnotation) and item.outcome.otherwise is not None:
-            service = service.with_status(item.outcome.otherwise)
-            observation = replace(observation, written=item.outcome.status.to_json_object())
+        if isinstance(refused.action, WriteAnnotation) and item.otherwise is not None:
+            service = service.with_status(item.otherwise)
+            observation = replace(observation, written=item.status.to_json_object())
         failures = self._failures.about(service.metadata.uid, now)
         observation = replace(observation, failures=failures, may_roll=True)
         self._decided[service.metadata.uid] = now
@@ -117,7 +117,7 @@ class ServiceDecisions:
             for action in outcome.plan.actions
         )
         plan = replace(outcome.plan, actions=actions)
-        return replace(item, service=service, outcome=replace(outcome, plan=plan))
+        return replace(outcome, service=service, observation=item.observation, plan=plan)
 
     def _observed(
         self, world: Snapshot, service: SpeculativeService, now: datetime, *, may_roll: bool
@@ -223,13 +223,14 @@ def sharing(old: M, new: M) -> M:
 def _shared(old: Any, new: Any) -> Any:
     if old is new or type(old) is not type(new):
         return new
+    if isinstance(new, Model):
+        before, now = old.__dict__, new.__dict__
+        parts = {name: _shared(before[name], now[name]) for name in type(new).model_fields}
+        if all(part is before[name] for name, part in parts.items()):
+            return old
+        return new.model_copy(update={name: part for name, part in parts.items() if part is not now[name]})
     if old == new:
         return old
-    if isinstance(new, Model):
-        parts = {name: _shared(getattr(old, name), getattr(new, name)) for name in type(new).model_fields}
-        return new.model_copy(
-            update={name: part for name, part in parts.items() if part is not getattr(new, name)}
-        )
     if isinstance(new, tuple):
         # A list that moved on by one holds the same entries in other places.
         return tuple(next((one for one in old if one == item), item) for item in new)

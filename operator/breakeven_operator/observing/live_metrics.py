@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from breakeven import phrases
 from breakeven.readers.prometheus import InstantSample
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits, Growths, impossible, missing, not_a_number, stale
 from breakeven.serving.promql import NAMESPACES, PODS
 from breakeven_operator.case import FleetReading, Live, PodReading, SeriesOwner
@@ -44,16 +44,44 @@ FIRST_SCRAPES_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedPods:
-    """The pods of a service that count (Ready, of the newest template), and the labels of their series.
+    """The pods of a service that count (Ready, of the newest template), the labels of their series, and the measure of each pod.
 
-    `known` names all pods of the namespace. If pods keep names, a pod has the name and the series of its predecessor.
+    `known` names all pods of the namespace. If pods keep names, a pod has the name and the series of its predecessor. An answer of
+    Prometheus was made at `evaluated_s`, by its own clock.
     """
 
     namespace: str
     model_name: str
     serving: Sequence[PodState]
+    source: MetricsSource
+    limits: EngineLimits
+    now: datetime
     known: frozenset[str] = frozenset()
     keep_names: bool = False
+    evaluated_s: float | None = None
+
+    @property
+    def window_s(self) -> float:
+        """Time over which figures are taken."""
+        return float(self.source.window_seconds)
+
+    def counted(self, one: PodReading) -> Growths:
+        """Growth of a pod's counters, with the part of the window that they grew in."""
+        return replace(one.counters, span_s=self.span_s(one))
+
+    def span_s(self, one: PodReading) -> float:
+        """The part of the window (s) in which a pod's counters grew.
+
+        It begins with the series: Prometheus finds a pod some time after it began to serve, and one that was installed a
+        minute ago has looked for a minute. It does not begin when the pod became Ready, because a probe that misses moves that.
+        """
+        stats = one.stats
+        last_s = stats[LAST_SEEN] if self.evaluated_s is None else self.evaluated_s
+        return max(min(self.window_s, last_s - stats.get(FIRST_SEEN, last_s)), 0.0)
+
+    def seen_for_long(self, one: PodReading) -> bool:
+        """Whether a pod has been watched for half of the window."""
+        return self.span_s(one) >= 0.5 * self.window_s
 
 
 class UnsoundPod(NamedTuple):
@@ -75,40 +103,9 @@ class UnsoundPod(NamedTuple):
         return self.rank > len(_CHECKS)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The measure of every pod of a service; see read_service for its parts."""
-
-    watched: WatchedPods
-    source: MetricsSource
-    limits: EngineLimits
-    evaluated_s: float | None
-    now: datetime
-
-    @property
-    def window_s(self) -> float:
-        """Time over which figures are taken."""
-        return float(self.source.window_seconds)
-
-    def counted(self, one: PodReading) -> Growths:
-        """Growth of a pod's counters, with the part of the window that they grew in.
-
-        That part begins with the series: Prometheus finds a pod some time after it began to serve, and one that was installed a
-        minute ago has looked for a minute. It does not begin when the pod became Ready, because a probe that misses moves that.
-        """
-        stats = one.stats
-        last_s = stats[LAST_SEEN] if self.evaluated_s is None else self.evaluated_s
-        span_s = max(min(self.window_s, last_s - stats.get(FIRST_SEEN, last_s)), 0.0)
-        return replace(one.counters, span_s=span_s)
-
-    def seen_for_long(self, one: PodReading) -> bool:
-        """Whether a pod has been watched for half of the window."""
-        return self.counted(one).span_s >= 0.5 * self.window_s
-
-
-def soundness(pod: PodState, readings: Sequence[PodReading], look: Look) -> PodReading | UnsoundPod:
+def soundness(pod: PodState, readings: Sequence[PodReading], look: WatchedPods) -> PodReading | UnsoundPod:
     """The reading of a pod, or the first thing that is wrong with it."""
-    one = next((one for one in readings if one.model_name == look.watched.model_name), None)
+    one = next((one for one in readings if one.model_name == look.model_name), None)
     if one is None:
         if readings:
             return UnsoundPod(pod.name, 0, _mislabelled(pod, readings, look))
@@ -120,15 +117,15 @@ def soundness(pod: PodState, readings: Sequence[PodReading], look: Look) -> PodR
     return one
 
 
-def _mislabelled(pod: PodState, found: Iterable[PodReading], look: Look) -> Refusal:
+def _mislabelled(pod: PodState, found: Iterable[PodReading], look: WatchedPods) -> Refusal:
     names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
     return Refusal(
         ClusterReason.METRICS_MISLABELLED,
-        f"pod {pod.name} reports model_name {names}, not {look.watched.model_name}: set metricsSource.servedModelName",
+        f"pod {pod.name} reports model_name {names}, not {look.model_name}: set metricsSource.servedModelName",
     )
 
 
-def _absent(pod: PodState, look: Look) -> UnsoundPod:
+def _absent(pod: PodState, look: WatchedPods) -> UnsoundPod:
     """A pod without any series; one that became Ready just now is not scraped yet, or its probe missed."""
     if pod.ready_since is None or (look.now - pod.ready_since).total_seconds() <= FIRST_SCRAPES_S:
         fault = Refusal(ClusterReason.TOO_FEW_REQUESTS, f"pod {pod.name} has no vLLM series yet")
@@ -137,14 +134,14 @@ def _absent(pod: PodState, look: Look) -> UnsoundPod:
     return UnsoundPod(pod.name, 1, Refusal(ClusterReason.METRICS_PARTIAL, said))
 
 
-def _not_numbers(pod: PodState, one: PodReading, _: Look) -> Refusal | None:
+def _not_numbers(pod: PodState, one: PodReading, _: WatchedPods) -> Refusal | None:
     bad = not_a_number(one.counters)
     if bad is None:
         return None
     return Refusal(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad} is not a number")
 
 
-def _uncounted(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
+def _uncounted(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
     """An engine of which there are counters, and never was the gauge that shows fresh samples."""
     # Counters outlive the gauge by a window: if the window is longer than the lookback, the samples may be old.
     outlived = look.window_s > looked_back_s(look.source.staleness_seconds)
@@ -160,17 +157,17 @@ def _partial(pod: PodState, lacking: Iterable[str]) -> Refusal:
     )
 
 
-def _stale(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
+def _stale(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
     # Counters may outlive the gauge's last sample by a window: one without a sample within the lookback is old.
     seen_s, allowed_s = one.stats.get(LAST_SEEN), look.source.staleness_seconds
     said = stale(pod.name, seen_s, look.evaluated_s, look.now.timestamp(), allowed_s)
     return Refusal(ClusterReason.METRICS_STALE, said) if said is not None else None
 
 
-def _inherited(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
+def _inherited(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
     """Series that began before the engine: within the window they are of its container's run before, or of the pod before."""
     seen_s = one.stats.get(FIRST_SEEN)
-    began = pod.started if pod.crashes else pod.created if look.watched.keep_names else None
+    began = pod.started if pod.crashes else pod.created if look.keep_names else None
     if seen_s is None or began is None or seen_s >= began.timestamp():
         return None
     before = "engine that ended in it" if pod.crashes else "pod that it replaced under the same name"
@@ -180,7 +177,7 @@ def _inherited(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
     )
 
 
-def _ended(pod: PodState, one: PodReading, _: Look) -> Refusal | None:
+def _ended(pod: PodState, one: PodReading, _: WatchedPods) -> Refusal | None:
     """Statistics whose series ended while the others go on: they grew in a part of the window."""
     if not one.ended:
         return None
@@ -196,14 +193,14 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _incomplete(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
+def _incomplete(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
     """Statistics that the other series of the same engine stand without: not counted is not zero."""
     # An increase takes two samples, a gauge one.
     lacking = missing(one.counters, NEEDED) if look.seen_for_long(one) else ()
     return _partial(pod, lacking) if lacking else None
 
 
-def _mixed(pod: PodState, one: PodReading, _: Look) -> Refusal | None:
+def _mixed(pod: PodState, one: PodReading, _: WatchedPods) -> Refusal | None:
     """Two engines whose series no label tells apart: neither of them, nor their sum, is known."""
     series = one.mixed
     if not series:
@@ -226,23 +223,23 @@ def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
     return [name for name in names if len({one.get(name) for one in series}) > 1]
 
 
-def _impossible(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
+def _impossible(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
     said = impossible(one.counters, look.limits, look.window_s)
     return Refusal(ClusterReason.METRICS_IMPOSSIBLE, f"pod {pod.name}: {said}") if said is not None else None
 
 
-def _young(pod: PodState, one: PodReading, look: Look) -> Refusal | None:
+def _young(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
     if look.seen_for_long(one):
         return None
     return Refusal(
         ClusterReason.TOO_FEW_REQUESTS,
-        f"pod {pod.name} has been watched for {look.counted(one).span_s:.0f} s only; half the window of {look.window_s:g} s "
+        f"pod {pod.name} has been watched for {look.span_s(one):.0f} s only; half the window of {look.window_s:g} s "
         "is needed",
     )
 
 
 # The first fault of a pod is reported: a wrong count also makes everything derived from it wrong.
-_CHECKS: tuple[Callable[[PodState, PodReading, Look], Refusal | None], ...] = (
+_CHECKS: tuple[Callable[[PodState, PodReading, WatchedPods], Refusal | None], ...] = (
     _not_numbers,
     _uncounted,
     _stale,
@@ -323,14 +320,12 @@ def _renamed(owner: SeriesOwner, labels: Mapping[str, str]) -> dict[NamespacedNa
     return {key: " and ".join(f"{name}={labels[name]!r}" for name in found)} if found else {}
 
 
-def read_service(
-    fleet: FleetReading, watched: WatchedPods, source: MetricsSource, limits: EngineLimits, now: datetime
-) -> Live:
+def read_service(fleet: FleetReading, watched: WatchedPods) -> Live:
     """The figures of one service, or the reason why a decision must wait.
 
     The age of a sample is what the operator's clock says less the time that Prometheus' clock gave it. A server whose
     clock is ahead seems fresh for so much longer, and one that is behind old so much sooner; a difference beyond
-    `source.staleness_seconds` leaves nothing to be trusted either way.
+    `watched.source.staleness_seconds` leaves nothing to be trusted either way.
     """
     if fleet.error is not None:
         return Live(ClusterReason.METRICS_MISSING, f"Prometheus gives no answer: {fleet.error}")
@@ -340,7 +335,7 @@ def read_service(
     found = [fleet.pods.get(NamespacedName(watched.namespace, pod.name), ()) for pod in watched.serving]
     if not any(found):
         return _nothing(fleet, watched)
-    look = Look(watched, source, limits, fleet.evaluated_s, now)
+    look = replace(watched, evaluated_s=fleet.evaluated_s)
     sound: list[PodReading] = []
     unsound: list[UnsoundPod] = []
     for pod, readings in zip(watched.serving, found, strict=True):
@@ -418,7 +413,7 @@ def _place(owner: SeriesOwner) -> str:
     return f"namespace={owner.namespace!r} pod={owner.pod!r}"
 
 
-def _measured(sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: Look) -> Live:
+def _measured(sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: WatchedPods) -> Live:
     """Figures of the pods that can be measured, if they are two thirds of those that serve; else the worst fault.
 
     One pod of many must not hold up the decision about all: a large fleet always has one that is new, restarted or not scraped.
@@ -446,8 +441,8 @@ def _measured(sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: 
 
 
 def _figures(
-    sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: Look, *, all_of_them: bool
-) -> Window:
+    sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: WatchedPods, *, all_of_them: bool
+) -> Load:
     """Figures of the sound pods, and of young ones too if there are too few others; the whole load is of all pods.
 
     A young pod took in the window what it counted. Any other pod that cannot be measured is taken to carry the mean of the
@@ -459,8 +454,8 @@ def _figures(
     seen_s += [one.stats[LAST_SEEN] for one in young]
     age_s = max(look.now.timestamp() - min(seen_s), 0.0)
     if all_of_them:
-        return Window.of([*counted, *young], look.limits, age_s=age_s)
-    figures = Window.of(counted, look.limits, age_s=age_s)
+        return Load.of([*counted, *young], look.limits, age_s=age_s)
+    figures = Load.of(counted, look.limits, age_s=age_s)
     came_rps = sum((one.offered or 0.0) / look.window_s for one in young)
     alike = sum(not one.waits for one in unsound)
     return replace(figures, total_rps=figures.total_rps + came_rps + alike * figures.rps)
@@ -475,7 +470,7 @@ def _outnumbered(counts: tuple[int, int]) -> str:
     )
 
 
-def _given_up(figures: Window) -> str:
+def _given_up(figures: Load) -> str:
     if not figures.given_up:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""A service in the library's own types: its load, its policy, the cost of a roll, the acceptance that was seen, and two arms compared."""
+"""A service in the library's own types: its policy, the cost of a roll, the acceptance that was seen, and two arms compared."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from breakeven.arm import Arm
 from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.learned_laws import slowdown
 from breakeven.planning.objective import Follow, Policy, Slo
-from breakeven.planning.observed_load import Load
-from breakeven.profile import Bounds, Profile
+from breakeven.profile import Profile
 from breakeven.profile.credit import with_steps_times
-from breakeven.serving.counted_window import Window
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
 from breakeven_operator.resources.speculativeservice import ServiceLevel
@@ -20,29 +18,6 @@ from breakeven_operator.resources.speculativeservice import ServiceLevel
 # Without any measured start of this engine.
 _UNKNOWN_ROLL_S = 600.0
 SLO_QUANTILE = 0.95
-
-
-def load_of(figures: Window, *, settled: bool = True, strain: Bounds | None = None) -> Load:
-    """The decision's view of the figures, and of the objectives as users see them."""
-    return Load(
-        rps=figures.rps,
-        window_s=figures.window_s,
-        requests=figures.requests,
-        inflight=figures.inflight,
-        latency_s=figures.latency_s,
-        tokens_per_step=figures.tokens_per_step,
-        prompt_tokens=figures.prompt_tokens,
-        output_tokens=figures.output_tokens,
-        ttft_s=figures.ttft_s,
-        tpot_s=figures.tpot_s,
-        survival=figures.survival,
-        dispersion=figures.arrivals.dispersion,
-        saturated=figures.saturated,
-        met_inflight=figures.met_inflight,
-        drains=figures.drains,
-        settled=settled,
-        strain=strain,
-    )
 
 
 def objectives_of(slo: ServiceLevel) -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
@@ -23,7 +23,7 @@ from breakeven.laws.latency import FEWEST_SPANS, dispersion_of_spans, scatter_of
 from breakeven.phrases import figure
 from breakeven.planning.arm_blocks import ArmBlocks
 from breakeven.readers.prometheus import Samples
-from breakeven.serving.counted_window import Arrivals, Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import MOST_RPS
 from breakeven_operator.case import (
     RollReading,
@@ -254,22 +254,23 @@ _SIGMAS, _ANOTHER_RATE = 3.0, 1.25
 """Standard deviations, and a factor, by which the rate of an earlier window must differ from the present rate to be another one."""
 
 
-def arrivals_of(
+def with_arrivals(
+    figures: Load,
     reading: RollReading | None,
     namespace: str,
     pods: Collection[str],
     model_name: str,
-    figures: Window,
     since_s: float | None = None,
-) -> Arrivals:
-    """The dispersion of the arrivals at the pods that count, at the rate of now.
+) -> Load:
+    """The load with the dispersion of the arrivals at the pods that count, at the rate of now.
 
     An overload, or a roll, that is over has bursts and steps that the load of now does not have. So counts from before
     `since_s`, the end of the last roll (Unix time, s), are left out. If the time that a request takes is not known, spans are as
     short as scrapes let them be.
     """
     if reading is None or reading.error is not None:
-        return Arrivals(problem=f"no counts ({reading.error if reading is not None else 'not asked'})")
+        problem = f"no counts ({reading.error if reading is not None else 'not asked'})"
+        return replace(figures, dispersion_problem=problem)
     counted = [
         _since(_counted(stats[ASKED], stats[SAMPLED]), since_s or 0.0)
         for owner, stats in sorted(reading.pods.items())
@@ -280,21 +281,20 @@ def arrivals_of(
     ]
     begins_s = _rate_begins_s(counted, figures)
     if begins_s is None:
-        return Arrivals(problem="the rate is another one than that of the last counts")
+        return replace(figures, dispersion_problem="the rate is another one than that of the last counts")
     found = [_spans(_since(one, begins_s), figures.latency_s or 0.0) for one in counted]
     streams = [one for one in found if one is not None]
     if not streams:
-        return Arrivals(problem="no counts of these pods")
+        return replace(figures, dispersion_problem="no counts of these pods")
     lengths_s = np.concatenate([lengths_s for _, lengths_s in streams])
     span_s = float(np.nanmedian(lengths_s))
     if sum(float(np.nansum(counts)) for counts, _ in streams) < FEWEST_SPANS:
-        return Arrivals(problem=f"fewer than {FEWEST_SPANS} requests came")
+        return replace(figures, dispersion_problem=f"fewer than {FEWEST_SPANS} requests came")
     dispersion = dispersion_of_spans(streams)
     if dispersion is None:
-        return Arrivals(
-            problem=f"fewer than {FEWEST_SPANS} spans of {figure(span_s)} s follow each other without a gap"
-        )
-    return Arrivals(dispersion, span_s)
+        problem = f"fewer than {FEWEST_SPANS} spans of {figure(span_s)} s follow each other without a gap"
+        return replace(figures, dispersion_problem=problem)
+    return replace(figures, dispersion=dispersion, dispersion_span_s=span_s)
 
 
 def _counted(asked: FloatArray, sampled_s: FloatArray) -> FloatArray:
@@ -334,7 +334,7 @@ def _grown_between(counted: FloatArray, ends_s: FloatArray) -> tuple[FloatArray,
     return np.where(known, growth, np.nan), np.where(known, lengths_s, np.nan)
 
 
-def _rate_begins_s(counted: Sequence[FloatArray], figures: Window) -> float | None:
+def _rate_begins_s(counted: Sequence[FloatArray], figures: Load) -> float | None:
     """Since when (Unix time, s) requests come at the rate of now, by halves of windows; None if they did not come at it last."""
     half_s = figures.window_s / 2.0
     spans = [found for one in counted if (found := _spans(one, 0.0)) is not None]
@@ -344,12 +344,23 @@ def _rate_begins_s(counted: Sequence[FloatArray], figures: Window) -> float | No
     newest_s = max(float(one[1, -1]) for one in counted if one.size)
     ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
     grown, lengths_s = np.array([_grown_between(one, ends_s) for one in counted]).transpose(1, 2, 0)[:, ::-1]
-    dispersion = max(_usual_dispersion(counted, ends_s), 1.0)
-    for back, (requests, time_s) in enumerate(zip(np.nansum(grown, 1), np.nansum(lengths_s, 1), strict=True)):
-        if time_s > 0.0 and _differs(requests / time_s, figures.rps, time_s / dispersion):
-            # The rate may have changed within the half window behind it.
-            return newest_s - half_s * (back - 1) if back > 1 else None
-    return 0.0
+    halves = list(enumerate(zip(np.nansum(grown, 1).tolist(), np.nansum(lengths_s, 1).tolist(), strict=True)))
+
+    def differing(dispersion: float) -> int | None:
+        return next(
+            (
+                back
+                for back, (requests, time_s) in halves
+                if time_s > 0.0 and _differs(requests / time_s, figures.rps, time_s / dispersion)
+            ),
+            None,
+        )
+
+    # Rates that differ for bursts differ for Poisson arrivals too, and mostly none does.
+    if differing(1.0) is None or (back := differing(max(_usual_dispersion(counted, ends_s), 1.0))) is None:
+        return 0.0
+    # The rate may have changed within the half window behind it.
+    return newest_s - half_s * (back - 1) if back > 1 else None
 
 
 def _usual_dispersion(counted: Sequence[FloatArray], ends_s: FloatArray) -> float:

@@ -13,7 +13,7 @@ from breakeven.planning.learned_laws import INDEPENDENT_S
 from breakeven.planning.wording import figures_text
 from breakeven.printable import one_line
 from breakeven.reasons import Reason
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.actions import Action, ActionPlan, Create, EmitEvent, WriteAnnotation, WriteStatus
 from breakeven_operator.case import HOLD, CycleFacts, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import QUIET, ClusterReason
@@ -40,26 +40,42 @@ from breakeven_operator.resources.meta import (
     ConditionStatus,
     merge,
 )
-from breakeven_operator.step import Calibrated, RolloutStep
+from breakeven_operator.step import Calibrated, ProfileEntry, RolloutStep
 from breakeven_operator.workloads.object_facts import parse_time
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOutcome:
-    """A plan, and the status it leads to (also when that is not worth a write).
+    """What was decided about a service by what was seen of it: a plan, and the status that the plan leads to, written or not.
 
     Attributes:
+        service: with what was learned since its status was written.
         lengths: mean prompt and output tokens of the target's recent requests; None if not known.
         unwritten: whether the status has moved, and waits for the written one to be old enough.
         otherwise: status to go on from if the API server refuses the plan's annotation; None if it writes none.
     """
 
+    service: SpeculativeService
+    observation: ServiceObservation
     plan: ActionPlan
     status: SpeculativeServiceStatus
     verdict: Verdict
-    lengths: Window | None = None
+    lengths: Load | None = None
     unwritten: bool = False
     otherwise: SpeculativeServiceStatus | None = None
+
+    @property
+    def in_force(self) -> ProfileEntry | None:
+        """The profile that decisions use; None without one."""
+        calibration = self.status.calibration
+        name = calibration.profile if calibration is not None else None
+        return next((entry for entry in self.observation.profiles if entry.name == name), None)
+
+    @property
+    def ended(self) -> int:
+        """Changes of arm that ended in this cycle."""
+        before = {(e.time, e.to_arm) for e in self.service.status.history}
+        return sum(1 for e in self.status.history if (e.time, e.to_arm) not in before)
 
 
 def still_wanted(
@@ -100,6 +116,8 @@ def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
     actions.extend(one for one in (step.write, cycle.proposal) if one is not None)
     actions.extend(events(cycle, status))
     return ServiceOutcome(
+        service=service,
+        observation=seen,
         plan=ActionPlan(subject=ref, actions=tuple(actions), facts=facts(cycle, status, shown)),
         status=status,
         verdict=cycle.verdict,

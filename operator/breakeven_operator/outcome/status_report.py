@@ -12,7 +12,7 @@ from breakeven.phrases import column, duration_text, spoken
 from breakeven.planning.objective import Follow
 from breakeven.planning.wording import figures_text, followed_text
 from breakeven.profile import Comparison, Profile
-from breakeven.serving.counted_window import Arrivals
+from breakeven.serving.counted_window import Load
 from breakeven.serving.diagnosis import diagnose
 from breakeven.serving.findings import Finding
 from breakeven.serving.model_watch import ModelSnapshot
@@ -98,8 +98,8 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
     )
     figures = cycle.live.figures if cycle.live is not None else None
     passed = inflight_time(status, memory.inflight_time, figures, cycle.now)
-    memory = memory.replace(inflight_time=passed)
-    status = status.replace(workings=ServiceWorkings(memory=memory, display=status.display))
+    workings = ServiceWorkings(memory=memory.replace(inflight_time=passed), display=status.display)
+    status = status.replace(workings=workings)
     conditions = merge(old.conditions, aspects_of(cycle, status), cycle.now)
     return status.replace(savings=worth_of(status, gpu_price_per_hour), conditions=conditions)
 
@@ -460,13 +460,13 @@ def metrics_aspect(live: Live) -> Aspect:
     if not live.usable or live.figures is None:
         return Aspect(METRICS, live.usable, str(live.reason), live.message)
     reason = ClusterReason.CLIENTS_GIVE_UP if live.figures.given_up > 0.0 else live.reason
-    notes = (live.message, _arrivals_note(live.figures.arrivals), live.past_problem)
+    notes = (live.message, _arrivals_note(live.figures), live.past_problem)
     return Aspect(METRICS, True, str(reason), "; ".join(filter(None, notes)))
 
 
-def _arrivals_note(seen: Arrivals) -> str:
+def _arrivals_note(seen: Load) -> str:
     if seen.dispersion is None:
-        return f"arrivals are taken for Poisson's, because their dispersion is unknown: {seen.problem}"
+        return f"arrivals are taken for Poisson's, because their dispersion is unknown: {seen.dispersion_problem}"
     if seen.dispersion < BURSTY:
         return ""
-    return f"predictions hold for arrivals of dispersion {column(seen.dispersion)} in spans of {column(seen.span_s)} s"
+    return f"predictions hold for arrivals of dispersion {column(seen.dispersion)} in spans of {column(seen.dispersion_span_s)} s"

@@ -15,7 +15,7 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
 from breakeven.phrases import column, spoken
 from breakeven.planning.capacity import replicas_for
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import InflightTime
@@ -41,7 +41,7 @@ class GpuNeed:
 
 
 def inflight_time(
-    status: SpeculativeServiceStatus, before: InflightTime | None, figures: Window | None, now: datetime
+    status: SpeculativeServiceStatus, before: InflightTime | None, figures: Load | None, now: datetime
 ) -> InflightTime | None:
     """Requests in flight over time since the last roll, with this window; None if that roll's gain is not known.
 

@@ -154,13 +154,12 @@ class Model(BaseModel):
         Raises:
             ValidationError: there is no such field, it takes no such value, or a rule between fields is broken.
         """
-        if all(
-            name in type(self).model_fields and getattr(self, name) == new for name, new in changes.items()
-        ):
+        held = self.__dict__
+        if all(name in held and held[name] == new for name, new in changes.items()):
             # Most of what a cycle repeats: validation would take ten times as long, and equal parts stay one object.
             return self
         # `model_copy` takes any name and any value: a misspelt field would be lost without a word.
-        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        kept = {name: held[name] for name in self.model_fields_set}
         checked = type(self).model_validate(kept | changes, extra="forbid")
         # A copy, because validation makes new tuples of the old ones, and equal parts shall be one object in memory.
         return self.model_copy(update={name: getattr(checked, name) for name in changes})
@@ -221,8 +220,9 @@ class StatusModel(Model):
             return fields
         # `History:` with nothing below it, and zeros that mean nothing, would fill kubectl describe. `exclude_none` looks at
         # what a field holds, not at what is written for it.
+        held = self.__dict__
         for alias, name in _zeros(type(self)):
-            if not getattr(self, name):
+            if not held[name]:
                 fields.pop(alias, None)
         # Words of engines, servers and manifests get no further than here with what moves a terminal's cursor.
         return {

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.resources.base import (
     ATOMIC,
     IN_NOTES,
@@ -77,13 +77,13 @@ class DecisionFacts:
     """
 
     now: datetime
-    live: Window | None
+    live: Load | None
     decision: Decision | None
     past_loads: int = 0
     prompts: tuple[PromptPart, ...] = ()
 
 
-def _seen(of: Callable[[Window], object]) -> Reading:
+def _seen(of: Callable[[Load], object]) -> Reading:
     """A figure of the window."""
     return Reading(lambda facts: None if facts.live is None else of(facts.live))
 
@@ -378,7 +378,7 @@ class DecisionStatus(StatusModel):
         "predictions hold for these arrivals. 1 is Poisson; lower ones count as 1. Absent if unknown: predictions then hold for "
         "Poisson arrivals.",
         IN_NOTES,
-        _seen(lambda live: live.arrivals.dispersion),
+        _seen(lambda live: live.dispersion),
         FigureGauge(
             "breakeven_arrival_dispersion_ratio",
             "Variance over mean of the counts of arrivals at a replica, for which predictions hold; absent if unknown.",

@@ -16,7 +16,7 @@ from breakeven.planning.wording import sentence
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.calibration.transition import points_csv, stored
 from breakeven_operator.judging.judge import choose
 from breakeven_operator.resources import SpeculativeServiceSpec
@@ -56,7 +56,7 @@ def measured(arm: Arm, clients: int) -> Point:
             send_lag_p99_s=1e-4,
             relative_error=0.01,
         ),
-        Window(
+        Load(
             tokens_per_step=1.0 + 0.6 * arm.k**0.5,
             drafted_per_step=float(arm.k),
             drafts=900,
@@ -64,7 +64,7 @@ def measured(arm: Arm, clients: int) -> Point:
             prefix_hit_ratio=0.0,
         )
         if arm.k
-        else Window(),
+        else Load(),
     ).point()
 
 
@@ -93,7 +93,7 @@ def decision(profile: Profile, slo: dict[str, int], rps: float = 4.0):
             "slo": slo,
         }
     )  # fmt: skip
-    figures = Window(300.0, rps=rps, total_rps=rps, requests=1000)
+    figures = Load(window_s=300.0, rps=rps, total_rps=rps, requests=1000)
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
     decision, _ = choose(a_case(spec, profile, figures, now, running=SEVEN), profile)
     return decision

@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.load_driver.sent_workload import Sampling
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.calibration import files_read
 from breakeven_operator.calibration.sending import imposed, planned_workload
 from breakeven_operator.driver import PromptsError
@@ -257,7 +257,7 @@ def test_made_up_prompts_share_what_live_ones_do_unless_somebody_says_otherwise(
     else:
         ask_for(world, **asked)
     view = replace(
-        world.view(), seen_lengths=Window(prompt_tokens=300.0, output_tokens=100.0, prefix_hit_ratio=seen)
+        world.view(), seen_lengths=Load(prompt_tokens=300.0, output_tokens=100.0, prefix_hit_ratio=seen)
     )
     service = SpeculativeService.read(world.service, "chat")
     planned = planned_workload(view, service)

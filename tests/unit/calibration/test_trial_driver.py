@@ -14,7 +14,7 @@ from breakeven.load_driver.measuring import MeasuredWindow
 from breakeven.load_driver.window import Spread, WindowStatistics
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.table import read
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.calibration.transition import measured_of, points_csv
 from breakeven_operator.driver import PointStore, RunGoneError, TrialEnvironment
 from breakeven_operator.ports import ClusterError
@@ -43,7 +43,7 @@ def one_point():
         0.0000123,
         0.01,
     )
-    engine = Window(
+    engine = Load(
         tokens_per_step=2.2,
         drafted_per_step=2.0,
         survival=(0.7, 0.5),

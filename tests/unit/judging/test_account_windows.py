@@ -14,7 +14,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.evaluation import LoadQuestion, evaluate
 from breakeven.profile import LoadPoint
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import (
@@ -47,7 +47,7 @@ PROFILE = law_model(
     }
 )
 EVALUATIONS = evaluate(PROFILE, [NO_SPECULATION, EAGLE, LONGER], LoadQuestion(LoadPoint(rps=4.0)))
-FIGURES = Window(
+FIGURES = Load(
     rps=4.0,
     total_rps=4.0,
     requests=1200.0,

@@ -9,18 +9,17 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions, Profile
-from breakeven.serving.counted_window import Arrivals, Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.observing.questions import load_of
 from breakeven_operator.reconcile import carries, with_carried
 from breakeven_operator.resources.servicestatus import CalibrationStatus
 from breakeven_operator.step import Calibrated, ProfileEntry
 from fakes.fleet_world import EAGLE, GPU, profile_json
 
 # Two replicas, 20 rps and 30 in flight on each, over 12 s.
-STEADY = Window(
+STEADY = Load(
     rps=20.0,
     total_rps=40.0,
     requests=480.0,
@@ -77,7 +76,7 @@ def test_under_bursts_the_corrected_law_answers_bursts_as_they_were_measured():
         prompt_tokens=200.0,
         output_tokens=100.0,
         tokens_per_step=2.5,
-        arrivals=Arrivals(dispersion=9.0),
+        dispersion=9.0,
     )
     found = with_carried(STATE, EAGLE, Live(ClusterReason.METRICS_AVAILABLE, "measured", figures))
     curve = found.entry.profile.curve(EAGLE, Conditions(2.5, 200.0, 100.0, dispersion=9.0))
@@ -114,4 +113,4 @@ def test_no_speculation_is_asked_about_as_decisions_ask(monkeypatch):
     figures = replace(STEADY, rps=3.0, tokens_per_step=1.0, prompt_tokens=200.0, output_tokens=100.0)
     live = Live(ClusterReason.METRICS_AVAILABLE, "measured", figures)
     assert with_carried(STATE, NO_SPECULATION, live).entry.profile == PROFILE
-    assert asked == [live_conditions(PROFILE, load_of(figures), ())(NO_SPECULATION)]
+    assert asked == [live_conditions(PROFILE, figures, ())(NO_SPECULATION)]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import LiveAcceptance
-from breakeven.planning.observed_load import Load
 from breakeven.profile import Profile
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import (
     AccountRules,

@@ -14,7 +14,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.profile import Profile
 from breakeven.profile.credit import with_steps_times
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import engine_limits
 from breakeven_operator.case import Case, FleetNeed, Live
 from breakeven_operator.cluster_reasons import ClusterReason
@@ -32,7 +32,7 @@ from fakes.fleet_world import EAGLE, SERVICE, TARGET, VALUE, profile_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PROFILE = Profile.from_json(profile_json())
-FIGURES = Window(
+FIGURES = Load(
     rps=8.0, total_rps=24.0, requests=500.0, window_s=300.0, inflight=10.0, latency_s=1.2, ttft_s=None,
     tpot_s=None, tokens_per_step=None, prompt_tokens=200.0, output_tokens=100.0, saturated=False, replicas=3,
     age_s=1.0,
@@ -58,7 +58,7 @@ def pod(value: str | None, **changes: Any) -> Any:
 
 
 def need(
-    figures: Window | None = FIGURES,
+    figures: Load | None = FIGURES,
     running: RunningArm = NONE_RUNS,
     target: Workload | None = None,
     memory: MemoryStatus | None = None,

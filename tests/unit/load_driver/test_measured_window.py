@@ -13,7 +13,7 @@ from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.points.quality import reason_against
 from breakeven.points.table import cells, read, written
 from breakeven.reasons import Reason
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 
 SPREAD = Spread(1.0, 0.9, 1.5, 2.0)
 STEADY = WindowStatistics(
@@ -39,7 +39,7 @@ GOOD = MeasuredWindow(
     NO_SPECULATION,
     ImposedLoad(LoadMode.POISSON, 10.0),
     STEADY,
-    Window(preemptions=0.0),
+    Load(preemptions=0.0),
     queued_ratio=0.0,
 )
 CEILING = replace(GOOD, load=ImposedLoad(LoadMode.CLOSED, 64))
@@ -64,12 +64,12 @@ def seen(**changes: float) -> MeasuredWindow:
         (seen(mean_inflight=12.0, seconds=4.0), ()),
         (seen(requests=4), (Reason.POINT_TOO_SHORT,)),
         (replace(GOOD, overloaded=True), (Reason.SATURATED_POINT,)),
-        (replace(GOOD, engine=Window(preemptions=2.0)), (Reason.PREEMPTING,)),
+        (replace(GOOD, engine=Load(preemptions=2.0)), (Reason.PREEMPTING,)),
         # A closed loop has no rate of its own that its in-flight could contradict.
         (replace(CEILING, clients=replace(STEADY, mean_inflight=64.0)), ()),
         # Its requests spend a fifth of their latency without a place in the batch: more clients would only wait.
-        (replace(CEILING, engine=Window(queue_s=0.2)), (Reason.SATURATED_POINT,)),
-        (replace(CEILING, engine=Window(queue_s=0.05)), ()),
+        (replace(CEILING, engine=Load(queue_s=0.2)), (Reason.SATURATED_POINT,)),
+        (replace(CEILING, engine=Load(queue_s=0.05)), ()),
     ],
 )
 def test_each_reason_has_its_word(point, flags):
@@ -84,12 +84,12 @@ def test_few_requests_at_a_low_rate_are_not_saturation():
 
 def test_requests_that_wait_for_the_next_step_are_no_queue():
     # Answers of six steps: one in seven requests waits for a step to end, at any load and in any reading.
-    assert replace(GOOD, queued_ratio=0.15, engine=Window(queue_s=0.0)).flags == ()
-    assert replace(CEILING, queued_ratio=0.15, engine=Window(queue_s=0.0)).flags == ()
+    assert replace(GOOD, queued_ratio=0.15, engine=Load(queue_s=0.0)).flags == ()
+    assert replace(CEILING, queued_ratio=0.15, engine=Load(queue_s=0.0)).flags == ()
 
 
 def test_an_open_loop_that_queues_in_bursts_and_is_answered_is_not_saturated():
-    assert replace(GOOD, engine=Window(queue_s=0.2)).flags == ()
+    assert replace(GOOD, engine=Load(queue_s=0.2)).flags == ()
 
 
 def test_a_window_that_asks_for_more_than_was_planned_is_not_saturated():
@@ -103,7 +103,7 @@ def test_a_window_that_asks_for_more_than_was_planned_is_not_saturated():
 
 def test_a_window_of_few_generations_says_so_and_is_not_called_saturated():
     wave = replace(STEADY, seconds=4.0, requests=110, mean_inflight=64.0)
-    point = replace(CEILING, clients=wave, engine=Window(queue_s=0.5))
+    point = replace(CEILING, clients=wave, engine=Load(queue_s=0.5))
     assert point.flags == (Reason.POINT_TOO_SHORT,)
     longer = replace(point, clients=replace(wave, seconds=10.0, requests=260))
     assert longer.flags == (Reason.SATURATED_POINT,)
@@ -119,7 +119,7 @@ def test_a_closed_loop_answers_what_is_in_flight_over_the_latency():
 
 def test_the_row_has_the_contracts_columns_and_reads_back():
     arm = Arm("eagle3", 3, "eagle")
-    engine = Window(
+    engine = Load(
         tokens_per_step=2.078, drafted_per_step=3.0, survival=(0.57, 0.28, 0.13), drafts=1000, preemptions=0.0
     )
     point = replace(GOOD, arm=arm, engine=engine, overloaded=True)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from breakeven.readers.prometheus import Samples, TimedValue
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.promql import EngineSeries
 from breakeven_operator.case import RollReading
 from breakeven_operator.observing.fleet_query import ARRIVAL_WINDOWS, arrivals_query
-from breakeven_operator.observing.roll_metrics import arrivals_of, read_roll
+from breakeven_operator.observing.roll_metrics import read_roll, with_arrivals
 from fakes.arrivals import begun, gamma_arrivals, scraped_arrivals
 from fakes.held_series import SeriesStore
 from fakes.promql_evaluation import evaluate_range
@@ -37,8 +37,8 @@ def seen(store, *, request_s=2.0, pods=PODS, model="chat", window_s=WINDOW_S, rp
         for one in evaluate_range(store, query, END_S)
     ]
     reading = read_roll(found)
-    now = Window(window_s=window_s, rps=rps, latency_s=request_s)
-    return arrivals_of(reading, "llm", pods, model, now, since_s)
+    now = Load(window_s=window_s, rps=rps, latency_s=request_s)
+    return with_arrivals(now, reading, "llm", pods, model, since_s)
 
 
 def scraped(cv, rps=8.0, *, scrape_s=15.0, pods=PODS, seed=0, most_rps=None, **more):
@@ -57,17 +57,17 @@ def test_scrapes_show_the_dispersion_of_arrivals_whatever_their_interval(cv, dis
     # Of two pods: the standard error of 54 spans is a fifth. Seeds 0 to 7 were between .7 and 1.4 of it.
     found = [seen(scraped(cv, scrape_s=scrape_s, seed=seed)) for seed in (0, 1, 2)]
     assert np.mean([one.dispersion for one in found]) == pytest.approx(dispersion, rel=0.3, abs=0.05)
-    assert all(one.span_s == pytest.approx(max(scrape_s, 15.0), rel=0.1) for one in found)
-    assert all(not one.problem for one in found)
+    assert all(one.dispersion_span_s == pytest.approx(max(scrape_s, 15.0), rel=0.1) for one in found)
+    assert all(not one.dispersion_problem for one in found)
 
 
 def test_spans_are_as_long_as_a_request():
     store = scraped(4.0)
-    assert [seen(store, request_s=each).span_s for each in (None, 14.0, 35.0, 70.0)] == pytest.approx(
-        [15.2, 15.2, 30.4, 60.7], rel=0.02
-    )
+    assert [
+        seen(store, request_s=each).dispersion_span_s for each in (None, 14.0, 35.0, 70.0)
+    ] == pytest.approx([15.2, 15.2, 30.4, 60.7], rel=0.02)
     # Twenty spans are the fewest.
-    assert seen(store, request_s=900.0).span_s == pytest.approx(76.0, rel=0.05)
+    assert seen(store, request_s=900.0).dispersion_span_s == pytest.approx(76.0, rel=0.05)
 
 
 def test_requests_that_wait_have_come():
@@ -101,14 +101,14 @@ def test_copies_of_a_page_count_once():
 )  # fmt: skip
 def test_too_few_counts_are_unknown_and_not_1(store, asked, problem):
     found = seen(store, **asked)
-    assert (found.dispersion, found.problem) == (None, problem)
+    assert (found.dispersion, found.dispersion_problem) == (None, problem)
 
 
 def test_a_prometheus_that_does_not_answer_leaves_it_unknown():
-    assert arrivals_of(None, "llm", PODS, "chat", Window()).problem == "no counts (not asked)"
+    assert with_arrivals(Load(), None, "llm", PODS, "chat").dispersion_problem == "no counts (not asked)"
     broken = RollReading(error="Prometheus at x is not reached")
     assert (
-        arrivals_of(broken, "llm", PODS, "chat", Window()).problem
+        with_arrivals(Load(), broken, "llm", PODS, "chat").dispersion_problem
         == "no counts (Prometheus at x is not reached)"
     )
 
@@ -167,7 +167,10 @@ def test_spikes_of_seconds_are_no_bursts_of_the_load_of_now(ago_s):
 def test_counts_that_are_older_than_the_rate_of_now_say_nothing_of_it():
     """Arrivals are asked for once a window: the last answer may be about the overload."""
     found = seen(scraped(1.0, 30.0), rps=8.0)
-    assert (found.dispersion, found.problem) == (None, "the rate is another one than that of the last counts")
+    assert (found.dispersion, found.dispersion_problem) == (
+        None,
+        "the rate is another one than that of the last counts",
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))

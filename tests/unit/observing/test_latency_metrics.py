@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from breakeven.readers.prometheus import Bucket, InstantSample
+from breakeven.serving.growths import EngineLimits
 from breakeven.serving.promql import EngineSeries, Matcher
 from breakeven_operator.case import LatencyReading, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.latency_metrics import latencies_of, latency_query, read_latencies
 from breakeven_operator.observing.live_metrics import WatchedPods
+from breakeven_operator.resources.metricssource import MetricsSource
 from breakeven_operator.workloads.workload import PodState
 from fakes.vllm_buckets import vllm_buckets
 
@@ -33,10 +36,13 @@ def answer(siblings, figure, took_s, model="chat", **wrong):
     return [InstantSample({**labels, "le": edge}, count) for edge, count in counts.items()]
 
 
+def watched(*pods):
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    return WatchedPods("llm", "chat", [pod(name) for name in pods], MetricsSource(), EngineLimits(), now)
+
+
 def read(series, pods=("chat-5f-abcde",), live=FRESH):
-    return latencies_of(
-        read_latencies(series), WatchedPods("llm", "chat", [pod(name) for name in pods]), live
-    )
+    return latencies_of(read_latencies(series), watched(*pods), live)
 
 
 def test_pods_of_one_replica_set_are_one_series_and_those_that_are_replaced_do_not_count():
@@ -105,10 +111,10 @@ def test_what_is_wrong_with_the_figures_is_wrong_with_the_latencies_but_for_few_
     stale = Live(ClusterReason.METRICS_STALE, "an hour old")
     assert read(series, live=stale).reason is ClusterReason.METRICS_STALE
     assert read(series, live=Live(ClusterReason.TOO_FEW_REQUESTS, "1")).histograms
-    failed = latencies_of(LatencyReading(error="too many samples"), WatchedPods("llm", "chat", []), FRESH)
+    failed = latencies_of(LatencyReading(error="too many samples"), watched(), FRESH)
     assert failed is not None
     assert (failed.reason, "too many samples" in failed.message) == (ClusterReason.METRICS_MISSING, True)
-    assert latencies_of(None, WatchedPods("llm", "chat", []), FRESH) is None
+    assert latencies_of(None, watched(), FRESH) is None
 
 
 def test_buckets_that_sampling_moved_a_little_are_a_histogram():

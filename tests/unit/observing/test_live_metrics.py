@@ -63,8 +63,9 @@ def seen(age_s):
 
 
 def read(found, pods=("a",), staleness_s=120, limits=NO_LIMITS, now=NOW) -> Live:
-    watched = WatchedPods("llm", "chat", [pod(name) for name in pods], frozenset(pods))
-    return read_service(read_fleet(found), watched, MetricsSource(staleness_seconds=staleness_s), limits, now)
+    source = MetricsSource(staleness_seconds=staleness_s)
+    watched = WatchedPods("llm", "chat", [pod(name) for name in pods], source, limits, now, frozenset(pods))
+    return read_service(read_fleet(found), watched)
 
 
 def test_figures_are_ratios_of_sums_per_replica():
@@ -219,10 +220,12 @@ def test_a_queue_at_one_pod_only_is_no_saturation():
 )
 def test_counters_grew_since_their_series_began_whenever_the_pod_became_ready(ready_s, watched_s, counted_s):
     """A readiness probe that misses moves Ready, and no counter begins again."""
-    watched = WatchedPods("llm", "chat", [pod("a", age_s=ready_s)], frozenset({"a"}))
+    watched = WatchedPods(
+        "llm", "chat", [pod("a", age_s=ready_s)], MetricsSource(), NO_LIMITS, NOW, frozenset({"a"})
+    )
     seen = {"first_seen_s": NOW.timestamp() - min(watched_s, 300.0)}
     found = [*series("a", STATS | seen), InstantSample({"stat": "evaluated_s"}, NOW.timestamp())]
-    live = read_service(read_fleet(found), watched, MetricsSource(), NO_LIMITS, NOW)
+    live = read_service(read_fleet(found), watched)
     assert live.usable
     assert live.figures is not None
     assert live.figures.rps == pytest.approx(600.0 / counted_s)
@@ -231,12 +234,12 @@ def test_counters_grew_since_their_series_began_whenever_the_pod_became_ready(re
 @pytest.mark.parametrize("began_s", [1.0, 60.0, 150.0, 299.0])
 def test_an_engine_that_began_again_in_its_container_has_no_figures_until_its_window_is_its_own(began_s):
     again = replace(pod("a"), crashes=1, started=NOW - timedelta(seconds=began_s))
-    watched = WatchedPods("llm", "chat", [again], frozenset({"a"}))
-    live = read_service(read_fleet(series("a", STATS)), watched, MetricsSource(), NO_LIMITS, NOW)
+    watched = WatchedPods("llm", "chat", [again], MetricsSource(), NO_LIMITS, NOW, frozenset({"a"}))
+    live = read_service(read_fleet(series("a", STATS)), watched)
     assert live.reason == "TooFewRequests"
     assert "the series of pod a begin with those of the engine that ended in it" in live.message
     own = series("a", STATS | {"first_seen_s": NOW.timestamp() - began_s + 1.0})
-    young = read_service(read_fleet(own), watched, MetricsSource(), NO_LIMITS, NOW)
+    young = read_service(read_fleet(own), watched)
     assert "the engine that ended" not in young.message
 
 
@@ -281,11 +284,13 @@ def test_a_pod_has_no_figures_while_its_name_still_shows_those_of_the_pod_before
 ):
     """Made 300 s ago: what was seen earlier is of the pod that it replaced."""
     made = replace(pod("chat-0", age_s=280.0), created=NOW - timedelta(seconds=300))
-    watched = WatchedPods("llm", "chat", [made], frozenset({"chat-0"}), keep_names=keep_names)
+    watched = WatchedPods(
+        "llm", "chat", [made], MetricsSource(), NO_LIMITS, NOW, frozenset({"chat-0"}), keep_names=keep_names
+    )
     found = series("chat-0", STATS | {"first_seen_s": NOW.timestamp() - first_seen_s})
     # Series of an arm that has drafts end with the pod that had it.
     found += series("chat-0", {"ended": 1.0}) if not usable else []
-    live = read_service(read_fleet(found), watched, MetricsSource(), NO_LIMITS, NOW)
+    live = read_service(read_fleet(found), watched)
     assert live.usable is usable
     if not usable:
         assert live.reason == "TooFewRequests"

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.planning.forecast import PastRates
 from breakeven.profile import Profile
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.judging.judge import choose
 from breakeven_operator.resources import SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
@@ -27,7 +27,9 @@ STEPS = 864
 
 def chosen(total_rps, replicas, memory=None, past=None, *, scaled=False, now=NOW):
     """The decision, and the memory for the status."""
-    figures = Window(300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000)
+    figures = Load(
+        window_s=300.0, replicas=replicas, rps=total_rps / replicas, total_rps=total_rps, requests=1000
+    )
     profile = Profile.from_json(profile_json())
     decision, kept = choose(
         a_case(
@@ -65,10 +67,10 @@ def test_the_largest_load_is_remembered_as_the_fleet_s():
     _, eight = chosen(8.0, 8, past=days(3.0, 8))
     assert (eight.largest_rps, eight.largest_replicas, eight.largest_time) == (24.0, 8, NOW)
     decision, kept = chosen(8.0, 4, eight)
-    assert decision.memory.largest.rps == pytest.approx(6.0)
+    assert decision.memory.largest_rps == pytest.approx(6.0)
     assert (kept.largest_rps, kept.largest_replicas) == (24.0, 8)
     scaled, _ = chosen(8.0, 4, eight, scaled=True)
-    assert scaled.memory.largest.rps == pytest.approx(3.0)
+    assert scaled.memory.largest_rps == pytest.approx(3.0)
 
 
 def test_what_was_saved_is_the_fleet_s():
@@ -88,4 +90,4 @@ def test_requests_that_wait_are_remembered_as_the_fleet_s():
     assert EAGLE.name not in {one.arm for one in growing.evidence}
     later = MemoryStatus.model_validate_json(growing.model_dump_json())
     decision, _ = chosen(100.0, 4, later, now=NOW + timedelta(minutes=5))
-    assert decision.memory.backlog.here > growing.queued_requests / 4
+    assert decision.memory.queued > growing.queued_requests / 4

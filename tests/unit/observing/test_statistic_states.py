@@ -61,10 +61,9 @@ def live(*states: tuple[str, State], histograms: Literal["classic", "native"] = 
     pod = PodState(POD, POD, True, NOW - timedelta(hours=1), 20.0, False, "node", "", None)
     return read_service(
         read_fleet(InstantSample(dict(one.labels), one.value) for one in found),
-        WatchedPods("llm", "chat", [pod], frozenset({POD})),
-        MetricsSource(),
-        EngineLimits(tokens_per_step=4.0),
-        NOW,
+        WatchedPods(
+            "llm", "chat", [pod], MetricsSource(), EngineLimits(tokens_per_step=4.0), NOW, frozenset({POD})
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from breakeven.estimate import Estimate
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.outcome.worth import (
     gpu_need,
     inflight_time,
@@ -33,7 +33,7 @@ def saved_by(status):
 
 
 def window(inflight=3.0, replicas=2, age_s=0.0):
-    return Window(inflight=inflight, replicas=replicas, age_s=age_s)
+    return Load(inflight=inflight, replicas=replicas, age_s=age_s)
 
 
 def after(status, *minutes, figures=None, before=None):

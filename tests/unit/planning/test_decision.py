@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -14,12 +15,13 @@ from breakeven.arm import NO_SPECULATION
 from breakeven.deciding import Decisions
 from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
 from breakeven.planning.decision import Action, with_acceptance
-from breakeven.planning.decision_memory import Backlog, DecisionMemory, LargestRate, LiveAcceptance
+from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance
 from breakeven.planning.forecast import PastRates
 from breakeven.planning.objective import Follow, Policy, Slo, tail_factor
-from breakeven.planning.observed_load import Load, live_conditions
+from breakeven.planning.observed_load import live_conditions
 from breakeven.planning.wording import followed_text, sentence
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 from fakes.lawmodel import EAGLE, EAGLE_2, ArmLaw, chat, law_model
 
 NOW = 1_000_000.0
@@ -248,8 +250,8 @@ def test_on_a_day_on_which_requests_had_to_wait_no_arm_is_entered_within_a_day_o
 ):
     """Each roll in an overload takes replicas away from a queue that makes the next arm look better."""
     policy = replace(QUICK, roll_away_share=0.25, lookback_s=259200.0)
-    stood = Backlog(waiting, waiting, NOW - 600.0)
-    memory = DecisionMemory(NO_SPECULATION, NOW - rolled_ago_s, backlog=stood, decided_s=NOW - 300.0)
+    stood = {"queued": waiting, "queued_without": waiting, "queued_at_s": NOW - 600.0}
+    memory = DecisionMemory(NO_SPECULATION, NOW - rolled_ago_s, **stood, decided_s=NOW - 300.0)
     inflight = 3.6 + waiting
     load = Load(rps, 300, 1000, inflight=inflight, latency_s=inflight / rps, saturated=bool(waiting))
     found = Decisions(law_model(CARRIES_MORE), [EAGLE], policy).at(load, memory, NOW, flat(3.0))
@@ -264,8 +266,8 @@ def test_on_a_day_on_which_requests_had_to_wait_no_arm_is_entered_within_a_day_o
 @pytest.mark.parametrize(("waiting", "enters"), [(0.0, True), (400.0, False)])
 def test_an_objective_that_is_missed_without_a_queue_waits_for_no_day(waiting, enters):
     policy = replace(QUICK, lookback_s=259200.0, slo=Slo(tpot_s=0.010))
-    stood = Backlog(waiting, waiting, NOW - 600.0)
-    memory = DecisionMemory(NO_SPECULATION, NOW - 7200.0, backlog=stood, decided_s=NOW - 300.0)
+    stood = {"queued": waiting, "queued_without": waiting, "queued_at_s": NOW - 600.0}
+    memory = DecisionMemory(NO_SPECULATION, NOW - 7200.0, **stood, decided_s=NOW - 300.0)
     rps = 24.0 if waiting else 3.0
     load = Load(rps, 300, 1000, inflight=3.6 + waiting, latency_s=(3.6 + waiting) / rps, tpot_s=0.02)
     found = Decisions(law_model(CARRIES_MORE), [EAGLE], policy).at(load, memory, NOW, flat(3.0))
@@ -420,7 +422,7 @@ def test_on_a_fleet_that_is_scaled_the_arm_that_needs_fewer_replicas_is_entered(
 def test_without_a_lookback_the_largest_load_ever_seen_says_nothing(lookback_s, entered):
     model = law_model({NO_SPECULATION: ArmLaw(1.0, 0.05), EAGLE: ArmLaw(0.5, 0.08, 2.5)})
     policy = replace(QUICK, roll_seconds=300.0, roll_away_share=0.25, lookback_s=lookback_s)
-    memory = DecisionMemory(NO_SPECULATION, largest=LargestRate(13.0, NOW - 86400.0))
+    memory = DecisionMemory(NO_SPECULATION, largest_rps=13.0, largest_at_s=NOW - 86400.0)
     past = flat(2.0) if lookback_s else None
     assert (ask(model, 2.0, policy=policy, past=past, memory=memory).arm == EAGLE) is entered
 
@@ -483,3 +485,12 @@ def test_a_past_says_what_one_arm_and_following_the_load_would_have_been_worth()
     assert found.changes == 5
     assert "in 5 changes" in followed_text(found)
     assert ask(chat(), 3.0, past=flat(3.0, days=0.5)).followed is None
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"), [("rps", math.nan), ("inflight", -1.0), ("dispersion", math.inf)]
+)
+def test_nothing_is_decided_on_a_figure_that_is_no_number(figure, value):
+    load = replace(Load(3.0, 300, 1000), **{figure: value})
+    with pytest.raises(ValueError, match=figure):
+        Decisions(chat(), [EAGLE], QUICK).at(load, DecisionMemory(EAGLE), NOW)

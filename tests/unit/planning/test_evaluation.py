@@ -10,9 +10,9 @@ from breakeven.fitting import fit_points
 from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.evaluation import LoadQuestion, evaluate, evaluate_live
 from breakeven.planning.objective import Slo
-from breakeven.planning.observed_load import Load
 from breakeven.profile import LoadPoint
 from breakeven.profile.fits import Lengths
+from breakeven.serving.counted_window import Load
 from fakes.lawmodel import EAGLE, EAGLE_2, LOOKUP, ArmLaw, chat
 from sweeps import closed
 

@@ -10,9 +10,8 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.objective import Slo
-from breakeven.planning.observed_load import Load
 from breakeven.profile import Profile
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.gates import refuse_capacity, refuse_now, scaled_time
 from breakeven_operator.kinds import PODS
@@ -40,8 +39,8 @@ DEPLOYMENT = FleetWorld().target
 
 
 def figures(total_rps):
-    return Window(
-        300.0,
+    return Load(
+        window_s=300.0,
         replicas=2,
         rps=total_rps / 2,
         total_rps=total_rps,

@@ -9,7 +9,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
 from breakeven.profile import Profile
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.diagnosis import Diagnosis, diagnose
 from breakeven.serving.findings import Cause
 from breakeven.serving.growths import Growths
@@ -20,7 +20,7 @@ from fakes.scheduled_points import STEEP, all_points
 
 HEALTHY = ModelSnapshot(
     pods=2,
-    window=Window(
+    window=Load(
         window_s=300.0,
         replicas=2,
         rps=1.0,
@@ -103,7 +103,7 @@ def test_collapsed_acceptance_is_no_gain_even_without_a_profile():
 
 def test_the_load_is_per_pod():
     of_both = Growths({"completed": 600.0}, span_s=300.0)
-    assert Window.of([of_both], replicas=2).rps == pytest.approx(1.0)
+    assert Load.of([of_both], replicas=2).rps == pytest.approx(1.0)
 
 
 EAGLE = Arm("eagle3", 3)

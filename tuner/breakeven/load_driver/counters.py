@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits, Growths
 
 _PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
@@ -27,7 +27,7 @@ _COUNTERS = {
     "prefix_cache_queries_total": "looked_up",
     "prefix_cache_hits_total": "hits",
 }
-"""Statistics that a Window is made of, by series."""
+"""Statistics that a Load is made of, by series."""
 _GAUGES = {"num_requests_running": "running", "num_requests_waiting": "waiting"}
 _POOL = "kv_cache_usage_perc"
 _NOW = {*_GAUGES.values(), "kv_usage"}
@@ -67,7 +67,7 @@ def read_counters(page: str) -> Growths:
     return Growths(stats, accepted if "drafts" in stats else {})
 
 
-def between(before: Growths, after: Growths, limits: EngineLimits | None = None) -> Window:
+def between(before: Growths, after: Growths, limits: EngineLimits | None = None) -> Load:
     """Figures of one engine between two readings.
 
     A counter that is missing, or went backwards because the engine restarted in between, gives no figure.
@@ -79,4 +79,4 @@ def between(before: Growths, after: Growths, limits: EngineLimits | None = None)
         if stat in before.stats and late >= before.stats[stat] and math.isfinite(late) and stat not in _NOW
     }
     accepted = {place: late - before.accepted.get(place, 0.0) for place, late in after.accepted.items()}
-    return Window.of([Growths(grown, accepted)], limits)
+    return Load.of([Growths(grown, accepted)], limits)

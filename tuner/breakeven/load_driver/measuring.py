@@ -43,7 +43,7 @@ from breakeven.points.quality import (
     unsteady,
 )
 from breakeven.reasons import Reason
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits, Growths
 
 _CHECK_S = 0.5  # between looks at a running window
@@ -122,7 +122,7 @@ async def measure(
         seen,
         between(readings[0], readings[-1], EngineLimits(tokens_per_step=trial.arm.k + 1.0))
         if len(readings) > 1
-        else Window(),
+        else Load(),
         queued_ratio=_queued_ratio(readings),
         kv_usage_max=max(
             (one.stats["kv_usage"] for one in readings if "kv_usage" in one.stats), default=None
@@ -354,7 +354,7 @@ class MeasuredWindow:
     arm: Arm
     load: ImposedLoad
     clients: WindowStatistics
-    engine: Window
+    engine: Load
     queued_ratio: float | None = None
     kv_usage_max: float | None = None
     overloaded: bool = False

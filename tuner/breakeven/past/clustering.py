@@ -24,7 +24,7 @@ from breakeven.past.pod_facts import PodKind
 from breakeven.past.steady import SteadyWindow
 from breakeven.points.point import LIVE_TRAFFIC, Origin, Point, significant
 from breakeven.points.row import point
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits, Growths
 
 HOUR_S, DAY_S = 3600, 86400
@@ -117,15 +117,15 @@ class ArmPast:
         return sum(one.span_s for one in self.windows) / HOUR_S
 
     @property
-    def seen(self) -> Window:
+    def seen(self) -> Load:
         """Figures of all its windows together."""
         return seen_in(self.windows)
 
 
-def seen_in(windows: Sequence[SteadyWindow]) -> Window:
+def seen_in(windows: Sequence[SteadyWindow]) -> Load:
     """Figures of windows of one kind together; a window's pods are as many elements."""
     limits = EngineLimits(tokens_per_step=windows[0].kind.k + 1.0) if windows else None
-    return Window.of([one.total for one in windows], limits, replicas=sum(one.pods for one in windows))
+    return Load.of([one.total for one in windows], limits, replicas=sum(one.pods for one in windows))
 
 
 def arm_past(windows: Sequence[SteadyWindow], method: str, workload: str) -> ArmPast:

@@ -21,7 +21,7 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.past.courses import COUNTERS, GAUGES, NOW, RESETS, SAMPLES, PodCourse, PodName, TimeGrid
 from breakeven.past.pod_facts import PodKind
 from breakeven.points.quality import few_requests, unsteady
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import NEEDED_COUNTERS, EngineLimits, Growths, impossible
 
 Flags = NDArray[np.bool_]
@@ -219,14 +219,14 @@ def _of_kind(grid: TimeGrid, i: int, kind: PodKind, members: Sequence[_Look]) ->
     wrong = impossible(total.over(len(parts)), EngineLimits(tokens_per_step=kind.k + 1.0), float(grid.step_s))
     if wrong:
         return CutPast(dropped=Counter({WindowWord.SERIES_IMPOSSIBLE: 1}), contradiction=wrong)
-    word = _unsteady(total, Window.of([total], replicas=1), min(float(one.samples[i]) for one in members))
+    word = _unsteady(total, Load.of([total], replicas=1), min(float(one.samples[i]) for one in members))
     if word is not None:
         return _dropped(word)
     end_s = grid.first_s + i * grid.step_s
     return CutPast((SteadyWindow(end_s, grid.step_s, kind, len(parts), total, *_met(parts)),))
 
 
-def _unsteady(total: Growths, seen: Window, looks: float) -> WindowWord | None:
+def _unsteady(total: Growths, seen: Load, looks: float) -> WindowWord | None:
     """The word against a window of pods of one kind, each of which was scraped so often in it."""
     latency_s, inflight = seen.latency_s, seen.inflight or 0.0
     if latency_s is None or few_requests(seen.requests):
@@ -259,7 +259,7 @@ def _met(parts: Sequence[Growths]) -> tuple[float, float]:
 
     A pod that got more requests by chance weighs more, by one request's share of the window: that much is taken off again.
     """
-    figures = [Window.of([one], replicas=1) for one in parts]
+    figures = [Load.of([one], replicas=1) for one in parts]
     weights = np.array([one.requests for one in figures])
     # By rate times latency. The gauge is read some twenty times a window and strays by percents: a law fitted at loads that
     # stray lies off at every rate, and the scatter of its rows, which holds latencies alone, does not say so.

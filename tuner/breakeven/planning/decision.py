@@ -22,16 +22,17 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
-from breakeven.planning.decision_memory import DecisionMemory, LargestRate, LiveAcceptance, share_of_steps
+from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
 from breakeven.planning.expected_saving import ArmSaving, SavingDecision, decide_by_saving, since_s
 from breakeven.planning.forecast import Forecast, PastRates, forecast
 from breakeven.planning.learned_laws import FittedLaw, in_flight
 from breakeven.planning.objective import Follow, Policy, tail_factor
-from breakeven.planning.observed_load import AVERAGED_S, Load, live_conditions
+from breakeven.planning.observed_load import AVERAGED_S, live_conditions
 from breakeven.planning.surprise import LASTS_S
 from breakeven.profile import Comparison, Profile
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 
 _FALLEN = 0.85
 """Live acceptance on chat scatters by 5 to 11 % between samples of thousands of drafts; less is no collapse."""
@@ -197,7 +198,11 @@ class Situation:
     def found(self) -> SavingDecision:
         """The rule's answer, before the limits and the reason word."""
         # Without a lookback the present load is taken to last, and earlier loads do not count.
-        known = self.memory if self.policy.lookback_s else replace(self.memory, largest=LargestRate())
+        known = (
+            self.memory
+            if self.policy.lookback_s
+            else replace(self.memory, largest_rps=0.0, largest_at_s=-math.inf)
+        )
         return decide_by_saving(self.laws, self.load, self.ahead, known, self.policy, self.now_s)
 
     def answer(self, after: DecisionMemory) -> Decision:
@@ -245,7 +250,7 @@ class Situation:
 
     def _rested_s(self, after: DecisionMemory) -> float:
         """Time (s) until which no arm is entered, because requests have had to wait within a day of now and of a roll."""
-        now_s, day_s, stood_s = self.now_s, self.policy.day_s, after.backlog.stood_s
+        now_s, day_s, stood_s = self.now_s, self.policy.day_s, after.queued_at_s
         return self._rolled_s + (day_s if stood_s is not None and 0.0 <= now_s - stood_s < day_s else 0.0)
 
     def _exit(self, wanted: Arm, after: DecisionMemory) -> Decision:
@@ -313,7 +318,7 @@ class Situation:
         A roll because of a queue waits until the last roll is a day old: five rolls in 100 minutes of one overload cost
         more than any of the arms would have. In a queue an objective is missed whatever runs.
         """
-        missed = self._breached() and self._keeps(wanted) and (rested or not self.found.memory.backlog.here)
+        missed = self._breached() and self._keeps(wanted) and (rested or not self.found.memory.queued)
         return missed or (rested and self.load.saturated and self._shortens_queue(wanted))
 
     def _shortens_queue(self, arm: Arm) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from breakeven.arm import Arm
+from breakeven.serving.counted_window import Load
 
 RARE_DAYS = 10.0
 """Days between two surprises of the load; the savings that pay for them are remembered for as long."""
@@ -100,52 +101,6 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class LargestRate:
-    """The largest rate (1/s per replica) that was seen lately, and when (s)."""
-
-    rps: float = 0.0
-    at_s: float = -math.inf
-
-    def after(self, rps: float, now_s: float) -> LargestRate:
-        """The largest rate after another one was seen: a smaller one counts as soon as the larger one is ten days old."""
-        older = not 0.0 <= now_s - self.at_s <= ACCOUNT_S
-        return LargestRate(rps, now_s) if older or rps >= self.rps else self
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Requests that wait, per replica, calculated from arrivals and the capacity by laws, without latency.
-
-    A rule that looked at the latency of a window would leave out the windows that contradict a law.
-
-    Attributes:
-        without: on no speculation, if it had run all the time.
-        stood_s: when there was last a queue here (s); None if never.
-    """
-
-    here: float = 0.0
-    without: float = 0.0
-    stood_s: float | None = None
-
-    def after(self, rps: float, carries_rps: tuple[float, float], during_s: float, now_s: float) -> Backlog:
-        """The backlog after an interval (s) that ends now, by the capacity (1/s) of the arm in place, and of no speculation."""
-        here, without = (
-            max(before + (rps - carried) * during_s, 0.0)
-            for before, carried in zip((self.here, self.without), carries_rps, strict=True)
-        )
-        return Backlog(here, without, now_s if here > 0.0 else self.stood_s)
-
-    def seen(self, inflight: float | None) -> Backlog:
-        """The backlog, empty if the number in flight contradicts the queue here."""
-        gone = inflight is not None and inflight < _MISSING * self.here
-        return Backlog() if gone else self
-
-    def teaches(self, window_s: float, now_s: float) -> bool:
-        """Whether a window met no queue, not even the rest of an earlier one."""
-        return not self.here and (self.stood_s is None or not 0.0 <= now_s - self.stood_s <= window_s)
-
-
-@dataclass(frozen=True, slots=True)
 class DecisionMemory:
     """State kept from one decision to the next; small, and meant to be stored.
 
@@ -162,8 +117,11 @@ class DecisionMemory:
         seen: newest live acceptance per drafter. Without it an arm that was left because its acceptance fell would be
             entered again on its calibrated one. Drop it when a new profile comes into force, and `evidence` with it.
         saved: request-seconds per replica that speculation has saved; older ones fade.
-        largest: largest rate that was seen within ten days (1/s per replica), the forecast's past apart.
+        largest_rps, largest_at_s: largest rate that was seen within ten days (1/s per replica), the forecast's past apart, and when (s).
         decided_s: time of the last decision (s); None if never.
+        queued, queued_without: requests that wait, per replica, here and had no speculation run all the time. They are calculated
+            from arrivals and the capacity by laws: a rule that looked at latency would leave out the windows that contradict a law.
+        queued_at_s: when there was last a queue here (s); None if never.
     """
 
     running: Arm
@@ -176,6 +134,38 @@ class DecisionMemory:
     seen: tuple[LiveAcceptance, ...] = ()
     saved: float = 0.0
     evidence: Mapping[Arm, Evidence] = field(default_factory=dict)
-    largest: LargestRate = field(default_factory=LargestRate)
+    largest_rps: float = 0.0
+    largest_at_s: float = -math.inf
     decided_s: float | None = None
-    backlog: Backlog = field(default_factory=Backlog)
+    queued: float = 0.0
+    queued_without: float = 0.0
+    queued_at_s: float | None = None
+
+    def with_largest(self, rps: float, now_s: float) -> DecisionMemory:
+        """The memory after another rate was seen: a smaller one counts as soon as the larger one is ten days old."""
+        older = not 0.0 <= now_s - self.largest_at_s <= ACCOUNT_S
+        return (
+            replace(self, largest_rps=rps, largest_at_s=now_s) if older or rps >= self.largest_rps else self
+        )
+
+    def with_queue(
+        self, load: Load, carries_rps: tuple[float, float], during_s: float, now_s: float
+    ) -> DecisionMemory:
+        """The memory after an interval (s) that ends now, by the capacity (1/s) of the arm in place, and of no speculation.
+
+        A number in flight that contradicts the queue here empties it.
+        """
+        here, without = (
+            max(before + (load.rps - carried) * during_s, 0.0)
+            for before, carried in zip((self.queued, self.queued_without), carries_rps, strict=True)
+        )
+        if load.inflight is not None and load.inflight < _MISSING * here:
+            return replace(self, queued=0.0, queued_without=0.0, queued_at_s=None)
+        at_s = now_s if here > 0.0 else self.queued_at_s
+        return replace(self, queued=here, queued_without=without, queued_at_s=at_s)
+
+    def teaches(self, window_s: float, now_s: float) -> bool:
+        """Whether a window met no queue, not even the rest of an earlier one."""
+        return not self.queued and (
+            self.queued_at_s is None or not 0.0 <= now_s - self.queued_at_s <= window_s
+        )

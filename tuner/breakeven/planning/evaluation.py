@@ -28,11 +28,12 @@ from breakeven.laws.arrays import FloatArray, Span
 from breakeven.planning.capacity import Capacity, capacity_along
 from breakeven.planning.decision_memory import LiveAcceptance
 from breakeven.planning.objective import ObjectiveStrain, Slo, objective_strain
-from breakeven.planning.observed_load import Load, live_conditions
+from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Bounds, Comparison, Conditions, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.comparisons import compare_curves
 from breakeven.profile.operating_conditions import ConditionsOf, as_measured
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 
 TRUSTED_UTILISATION = 0.75
 """Beyond this share of saturation the open-loop form amplifies a 10 % error to 50 %."""
@@ -55,7 +56,9 @@ class ArmEvaluation:
     conditions: Conditions
     tokens_per_step: float | None
     calibrated_tokens_per_step: float | None
-    answers: _Answers
+    profile: Profile
+    question: LoadQuestion
+    comparable: frozenset[Arm]
 
     def at_prompts(self, tokens: float) -> Curve:
         """The same arm with prompts of another mean.
@@ -63,20 +66,20 @@ class ArmEvaluation:
         Raises:
             BreakevenError: its prompts were not measured, or cannot be so.
         """
-        return self.answers.profile.curve(self.arm, replace(self.conditions, prompt_tokens=tokens))
+        return self.profile.curve(self.arm, replace(self.conditions, prompt_tokens=tokens))
 
     @cached_property
     def prediction(self) -> Prediction:
         """Means at the load."""
-        return self.answers.along(self.arm, self.curve)
+        return self._along()
 
     @cached_property
     def promised(self) -> Prediction:
         """The figures of the objectives: the quantile asked for, or the means."""
-        slo = self.answers.question.slo
+        slo = self.question.slo
         if not slo.is_set or slo.quantile is None:
             return self.prediction
-        return self.answers.along(self.arm, self.curve, slo.quantile)
+        return self._along(slo.quantile)
 
     @property
     def latency_s(self) -> float:
@@ -96,42 +99,42 @@ class ArmEvaluation:
     @property
     def extrapolated(self) -> bool:
         """Whether the prediction is an extrapolation at the utilisation that is trusted by default."""
-        return extrapolated(self.prediction, open_loop=self.answers.question.load.rps is not None)
+        return extrapolated(self.prediction, open_loop=self.question.load.rps is not None)
 
     @property
     def missed(self) -> tuple[str, ...]:
         """Limits of the SLO that it misses."""
-        return self.answers.question.slo.missed(self.promised)
+        return self.question.slo.missed(self.promised)
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
         """Limits that are checked against a mean, or not at all, because their figure was not measured."""
-        return self.answers.question.slo.unmeasured(self.promised)
+        return self.question.slo.unmeasured(self.promised)
 
     @property
     def meets_slo(self) -> bool | None:
         """Whether the arm carries the load and keeps all limits; None if the figure of a limit was not measured at all."""
         if self.missed:
             return False
-        return None if self.answers.question.slo.lacks(self.promised) else not self.promised.saturated
+        return None if self.question.slo.lacks(self.promised) else not self.promised.saturated
 
     @cached_property
     def against_none(self) -> Comparison | None:
         """Comparison with no speculation; None for no speculation itself, and if that has no law."""
-        return self.answers.compared(self, NO_SPECULATION)
+        return self._compared(NO_SPECULATION)
 
     @cached_property
     def against_running(self) -> Comparison | None:
         """Comparison with the running arm; None for the running arm itself, and if that has no law."""
-        running = self.answers.question.running
-        return self.against_none if running == NO_SPECULATION else self.answers.compared(self, running)
+        running = self.question.running
+        return self.against_none if running == NO_SPECULATION else self._compared(running)
 
     @cached_property
     def capacity(self) -> Capacity | None:
         """Largest rate that keeps every objective, with bounds; saturation without any, None if not known."""
-        asked = self.answers
+        question = self.question
         return capacity_along(
-            asked.profile, self.arm, self.curve, asked.question.slo, confidence=asked.confidence
+            self.profile, self.arm, self.curve, question.slo, confidence=question.confidence
         )
 
     @property
@@ -150,17 +153,30 @@ class ArmEvaluation:
     @property
     def tokens_per_second(self) -> float | None:
         """Output tokens of the replica (1/s), with answers of the length at which arms are compared; None if not known, or saturated."""
-        tokens = self.conditions.output_tokens or self.answers.profile.lengths.output_tokens
+        tokens = self.conditions.output_tokens or self.profile.lengths.output_tokens
         if tokens is None or self.prediction.latency_s is None:
             return None
-        load = self.answers.question.load
+        load = self.question.load
         return tokens * (load.rps if load.rps is not None else (load.concurrency or 1.0) / self.latency_s)
 
     @cached_property
     def strain(self) -> ObjectiveStrain | None:
         """Ratio of figures to their limits, over all loads; None without objectives."""
-        asked, slo = self.answers, self.answers.question.slo
-        return objective_strain(asked.profile, self.arm, self.curve, slo) if slo.is_set else None
+        slo = self.question.slo
+        return objective_strain(self.profile, self.arm, self.curve, slo) if slo.is_set else None
+
+    def _along(self, quantile: float | None = None) -> Prediction:
+        load, confidence = self.question.load, self.question.confidence
+        return self.profile.predict_along(
+            self.arm, self.curve, load, quantile=quantile, confidence=confidence
+        )
+
+    def _compared(self, other: Arm | None) -> Comparison | None:
+        if other is None or self.arm == other or other not in self.comparable:
+            return None
+        question, curve = self.question, _curve(self.profile, other, self.question)
+        confidence = question.confidence or self.profile.confidence
+        return compare_curves(self.curve, curve, question.load, confidence, question.rps_range)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +223,14 @@ def evaluate(profile: Profile, arms: Iterable[Arm], question: LoadQuestion) -> E
     """Evaluate arms of a profile at one load; an arm without an answer is named with the reason."""
     named = tuple(dict.fromkeys(arms))
     measured = frozenset(fit.arm for fit in profile.arms if fit.measurements)
-    answers = _Answers(profile, question, measured.intersection(named))
+    comparable = measured & {NO_SPECULATION, question.running}.intersection(named)
     found: list[ArmEvaluation] = []
     left_out: dict[Arm, str] = {}
     for arm in named:
         try:
             if not question.derived and arm not in measured:
                 profile.arm(arm)
-            found.append(answers.evaluated(arm))
+            found.append(_evaluated(profile, arm, question, comparable))
         except BreakevenError as problem:
             left_out[arm] = str(problem)
     return Evaluations(tuple(found), left_out)
@@ -236,57 +252,37 @@ def evaluate_live(
     return evaluate(profile, (NO_SPECULATION, running, *candidates), question)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    profile: Profile
-    question: LoadQuestion
-    comparable: frozenset[Arm]
-    curves: dict[Arm, Curve] = field(default_factory=dict)
+def _evaluated(
+    profile: Profile, arm: Arm, question: LoadQuestion, comparable: frozenset[Arm]
+) -> ArmEvaluation:
+    curve = _curve(profile, arm, question)
+    for other in comparable - {arm}:
+        # An arm that cannot be compared has no answer.
+        _curve(profile, other, question)
+    fit = profile.fit_of(arm)
+    return ArmEvaluation(
+        arm=arm,
+        measured=fit is not None,
+        curve=curve,
+        conditions=_converted(profile, arm, question),
+        tokens_per_step=question.conditions(arm).tokens_per_step,
+        calibrated_tokens_per_step=fit.tokens_per_step if fit is not None else None,
+        profile=profile,
+        question=question,
+        comparable=comparable,
+    )
 
-    @property
-    def confidence(self) -> float:
-        return self.question.confidence or self.profile.confidence
 
-    def evaluated(self, arm: Arm) -> ArmEvaluation:
-        """Evaluate one arm."""
-        curve, converted = self.curve(arm), self.converted(arm)
-        for other in self.comparable & {NO_SPECULATION, self.question.running}:
-            self.curve(other)
-        fit = self.profile.arm(arm) if self.profile.measured(arm) else None
-        return ArmEvaluation(
-            arm=arm,
-            measured=fit is not None,
-            curve=curve,
-            conditions=converted,
-            tokens_per_step=self.question.conditions(arm).tokens_per_step,
-            calibrated_tokens_per_step=fit.tokens_per_step if fit is not None else None,
-            answers=self,
-        )
+def _converted(profile: Profile, arm: Arm, question: LoadQuestion) -> Conditions:
+    """The conditions as far as a profile can be converted to them."""
+    wanted = question.conditions(arm)
+    if question.derived or not arm.k or profile.arm(arm).tokens_per_step is not None:
+        return wanted
+    return replace(wanted, tokens_per_step=None)
 
-    def converted(self, arm: Arm) -> Conditions:
-        """The conditions as far as a profile can be converted to them."""
-        wanted = self.question.conditions(arm)
-        if self.question.derived or not arm.k or self.profile.arm(arm).tokens_per_step is not None:
-            return wanted
-        return replace(wanted, tokens_per_step=None)
 
-    def curve(self, arm: Arm) -> Curve:
-        """Latency of an arm against load, made once."""
-        if arm not in self.curves:
-            self.curves[arm] = self.profile.curve(arm, self.converted(arm))
-        return self.curves[arm]
-
-    def along(self, arm: Arm, curve: Curve, quantile: float | None = None) -> Prediction:
-        load = self.question.load
-        return self.profile.predict_along(arm, curve, load, quantile=quantile, confidence=self.confidence)
-
-    def compared(self, one: ArmEvaluation, other: Arm | None) -> Comparison | None:
-        if other is None or one.arm == other or other not in self.comparable:
-            return None
-        question = self.question
-        return compare_curves(
-            one.curve, self.curve(other), question.load, self.confidence, question.rps_range
-        )
+def _curve(profile: Profile, arm: Arm, question: LoadQuestion) -> Curve:
+    return profile.curve(arm, _converted(profile, arm, question))
 
 
 def extrapolated(prediction: Prediction, *, open_loop: bool) -> bool:

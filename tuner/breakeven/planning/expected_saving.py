@@ -35,7 +35,6 @@ from breakeven.planning.learned_laws import (
     with_latency,
 )
 from breakeven.planning.objective import Policy, tail_factor
-from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import (
     LASTS_S,
     Day,
@@ -45,6 +44,7 @@ from breakeven.planning.surprise import (
     waited_in_jump,
     worth_avoiding,
 )
+from breakeven.serving.counted_window import Load
 
 _DAY_S = 86400.0
 DOUBT_SD = 1.0
@@ -185,15 +185,15 @@ def decide_by_saving(
     arms = [one.arm for one in laws]
     known = learned(laws, memory.evidence, now_s)
     stands_s = since_s(memory, live, now_s)
-    largest = memory.largest.after(ahead.largest_rps, now_s)
+    after = memory.with_largest(ahead.largest_rps, now_s)
     i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
-    view = _View(laws, known.draws(), live, ahead, policy, largest.rps, i)
+    view = _View(laws, known.draws(), live, ahead, policy, after.largest_rps, i)
     held = float(view.now[i].mean()) if live.inflight is None else live.inflight
     carries = view.carries[[i, none]].mean(axis=1).tolist()
-    backlog = memory.backlog.after(live.rps, (carries[0], carries[1]), stands_s, now_s).seen(live.inflight)
+    after = after.with_queue(live, (carries[0], carries[1]), stands_s, now_s)
     drains = waiting(live, view.now[i])
-    view.queued = backlog.here + drains > 0.0
-    spared = (float(view.now[none].mean()) + backlog.without - held) * stands_s
+    view.queued = after.queued + drains > 0.0
+    spared = (float(view.now[none].mean()) + after.queued_without - held) * stands_s
     if i == none:
         # The queue that speculation has left behind, and the waits of the roll back, are its cost.
         lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + view.roll_s + LASTS_S
@@ -205,9 +205,9 @@ def decide_by_saving(
     if worth:
         arm = max(worth, key=lambda one: one.surely_net).arm
     evidence = memory.evidence
-    if not drains and live.settled and backlog.teaches(live.window_s, now_s):
+    if not drains and live.settled and after.teaches(live.window_s, now_s):
         evidence = with_latency(memory.evidence, known, laws[i], live, now_s)
-    after = replace(memory, saved=saved, evidence=evidence, largest=largest, backlog=backlog)
+    after = replace(after, saved=saved, evidence=evidence)
     if arm != memory.running:
         after = replace(after, running=arm, last_switch_s=now_s)
     return SavingDecision(arm, options, after, known)

@@ -25,9 +25,9 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.decision_memory import ANOTHER_UNIT, Evidence
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.objective import ObjectiveStrain
-from breakeven.planning.observed_load import Load
 from breakeven.planning.surprise import LASTS_S
 from breakeven.profile.curves import Curve
+from breakeven.serving.counted_window import Load
 
 _SHARED_SD = 0.10
 """Standard deviation of the error that all arms share: live requests differ from the requests of the calibration."""

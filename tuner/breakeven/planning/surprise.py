@@ -22,25 +22,25 @@ _LEAST_DRAIN = 0.02
 """Share of capacity by which a queue shrinks at the least; a mean load beyond capacity is not treated here."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FluidQueue:
-    """Requests that wait now, per replica, and request-seconds that all requests together have waited so far; shape (M,) each."""
+Queue = tuple[FloatArray, FloatArray]
+"""Requests that wait now, per replica, and request-seconds that all requests together have waited so far; shape (M,) each."""
 
-    length: FloatArray
-    waited: FloatArray
 
-    def grow(self, surplus_rps: FloatArray, during_s: float) -> FluidQueue:
-        """The queue after a time at a surplus of arrivals over departures, which may be negative; never shorter than 0."""
-        ends = np.maximum(self.length + surplus_rps * during_s, 0.0)
-        # If the queue empties within the time, only the triangle until then has waited.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            until = np.where(surplus_rps < 0.0, np.minimum(-self.length / surplus_rps, during_s), during_s)
-        return FluidQueue(ends, self.waited + (self.length + ends) / 2.0 * until)
+def grown(queue: Queue, surplus_rps: FloatArray, during_s: float) -> Queue:
+    """The queue after a time at a surplus of arrivals over departures, which may be negative; never shorter than 0."""
+    length, waited = queue
+    ends = np.maximum(length + surplus_rps * during_s, 0.0)
+    # If the queue empties within the time, only the triangle until then has waited.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        until = np.where(surplus_rps < 0.0, np.minimum(-length / surplus_rps, during_s), during_s)
+    return ends, waited + (length + ends) / 2.0 * until
 
-    def drained(self, carried_rps: FloatArray, rate_rps: FloatArray | float) -> FloatArray:
-        """Request-seconds waited until the queue is empty."""
-        shrinks = np.maximum(carried_rps - rate_rps, _LEAST_DRAIN * carried_rps)
-        return np.asarray(self.waited + self.length**2 / (2.0 * shrinks))
+
+def drained(queue: Queue, carried_rps: FloatArray, rate_rps: FloatArray | float) -> FloatArray:
+    """Request-seconds waited until the queue is empty."""
+    length, waited = queue
+    shrinks = np.maximum(carried_rps - rate_rps, _LEAST_DRAIN * carried_rps)
+    return np.asarray(waited + length**2 / (2.0 * shrinks))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ class Outflow:
 
     def drained(self, waiting: FloatArray, rps: FloatArray | float) -> FloatArray:
         """Request-seconds until no request waits any more."""
-        return FluidQueue(np.maximum(waiting, 0.0), np.zeros_like(waiting)).drained(self.carries_rps, rps)
+        return drained((np.maximum(waiting, 0.0), np.zeros_like(waiting)), self.carries_rps, rps)
 
 
 def waited_along(
@@ -87,8 +87,8 @@ def waited_along(
     come = np.cumsum((rates_rps - carried) * every_s, axis=-1)
     # A queue is never negative: it holds the surplus since the moment at which the cumulated surplus was lowest.
     length = np.maximum(waiting + come, come - np.minimum.accumulate(come, axis=-1))
-    last = FluidQueue(length[..., -1], length.sum(axis=-1) * every_s)
-    return np.asarray(last.drained(carried[..., -1], rates_rps.mean(axis=-1)).mean(axis=-1))
+    last = length[..., -1], length.sum(axis=-1) * every_s
+    return np.asarray(drained(last, carried[..., -1], rates_rps.mean(axis=-1)).mean(axis=-1))
 
 
 LASTS_S = 3600.0
@@ -121,11 +121,11 @@ def waited_in_jump(
     noticed (s).
     """
     roll_s, away_share, noticed_s = roll
-    empty = FluidQueue(np.zeros_like(on_rps), np.zeros_like(on_rps))
-    stay, leave = empty.grow(rps - on_rps, LASTS_S), empty.grow(rps - on_rps, noticed_s)
-    leave = leave.grow(rps - (1.0 - away_share) * (on_rps + safe_rps) / 2.0, roll_s)
-    leave = leave.grow(rps - safe_rps, max(LASTS_S - noticed_s - roll_s, 0.0))
-    return np.minimum(stay.drained(on_rps, after_rps), leave.drained(safe_rps, after_rps))
+    empty = np.zeros_like(on_rps), np.zeros_like(on_rps)
+    stay, leave = grown(empty, rps - on_rps, LASTS_S), grown(empty, rps - on_rps, noticed_s)
+    leave = grown(leave, rps - (1.0 - away_share) * (on_rps + safe_rps) / 2.0, roll_s)
+    leave = grown(leave, rps - safe_rps, max(LASTS_S - noticed_s - roll_s, 0.0))
+    return np.minimum(drained(stay, on_rps, after_rps), drained(leave, safe_rps, after_rps))
 
 
 def worth_avoiding(costs: FloatArray, account: FloatArray) -> FloatArray:

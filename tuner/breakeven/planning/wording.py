@@ -24,9 +24,9 @@ from breakeven.phrases import (
 )
 from breakeven.planning.decision import Action, Decision, FollowedPast
 from breakeven.planning.expected_saving import ArmSaving
-from breakeven.planning.observed_load import Load
 from breakeven.profile import Comparison
 from breakeven.reasons import Reason
+from breakeven.serving.counted_window import Load
 
 
 def sentence(decision: Decision) -> str:

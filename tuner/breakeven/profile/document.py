@@ -36,9 +36,9 @@ _MOST_NAMED = 8
 """Files that a sentence names at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """A fitted profile of one model on one GPU class under one workload.
+    """A fitted profile of one model on one GPU class under one workload; equal to itself alone, because its curves are kept by it.
 
     Attributes:
         confidence: two-sided level of all bounds stored in it.
@@ -135,7 +135,7 @@ class Profile:
             NotIdentifiedError: what was measured does not determine the curve.
             InputError: impossible conditions.
         """
-        return _curve(_Itself(self), arm, conditions or Conditions())
+        return _curve(self, arm, conditions or Conditions())
 
     def predict(
         self,
@@ -231,26 +231,12 @@ class Profile:
         return compare_curves(judged, other, LoadPoint(rps, concurrency), confidence or self.confidence)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Itself:
-    """A profile as a key: equal to itself alone, because comparing two takes as long as a curve."""
-
-    profile: Profile
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other.profile is self.profile
-
-    def __hash__(self) -> int:
-        return id(self.profile)
-
-
 # One decision uses each of its curves two or three times, and an idle service the same ones in every cycle.
 @lru_cache(maxsize=256)
-def _curve(of: _Itself, arm: Arm, wanted: Conditions) -> Curve:
-    profile = of.profile
+def _curve(profile: Profile, arm: Arm, wanted: Conditions) -> Curve:
     if wanted.dispersion != 1.0:
         # The law is asked once, however the requests arrive.
-        even = _curve(of, arm, replace(wanted, dispersion=1.0))
+        even = _curve(profile, arm, replace(wanted, dispersion=1.0))
         wanted.check(arm)
         return in_bursts(even, wanted.dispersion)
     if profile.steps is None:

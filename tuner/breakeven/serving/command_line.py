@@ -22,11 +22,8 @@ from functools import cache, lru_cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-import yaml
-
 from breakeven.errors import InputError
 from breakeven.intake import kind_of, shipped_json
-from breakeven.yaml_intake import yaml_documents
 
 SPECULATIVE_CONFIG = "--speculative-config"
 SHORT_KEYS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
@@ -225,8 +222,9 @@ def flag_value(words: Sequence[str], name: str) -> str | None:
 
 def flag_number(words: Sequence[str], name: str) -> int | None:
     """A whole number of at least 0 that a flag gives; None if it gives none, or leaves the choice to the engine."""
+    text = flag_value(words, name)
     try:
-        number = read(name, flag_value(words, name) or "")
+        number = read(name, text) if text else None
     except InputError:
         return None
     return number if isinstance(number, int) and number >= 0 else None
@@ -528,6 +526,10 @@ def with_config_file(words: Sequence[str], files: Mapping[str, str]) -> list[str
     own = list(words[start:])
     if own.count("--config") != 1:
         return list(words)
+    import yaml  # noqa: PLC0415 - a plan reads loads and no file
+
+    from breakeven.yaml_intake import yaml_documents  # noqa: PLC0415
+
     at = own.index("--config")
     try:
         loaded = next(yaml_documents(files[own[at + 1]]), None)

@@ -5,48 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 from breakeven.serving.growths import EngineLimits, Growths
 
 _SCATTER = 0.5
 """Share of the mean number in flight by which that may scatter beyond chance: a request then meets a quarter more than the mean."""
 _CHANCE_SIGMAS = 3.0
+_DECIDING = (
+    "inflight", "latency_s", "tokens_per_step", "prompt_tokens", "output_tokens", "ttft_s", "tpot_s", "dispersion",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """Dispersion of the arrivals at a replica.
-
-    Attributes:
-        dispersion: variance over mean of their counts in spans, 1 for Poisson arrivals; None if unknown.
-        span_s: length of the spans, s: request time, or the time between two scrapes if it is longer.
-        problem: why the dispersion is unknown, as the end of a sentence.
-    """
-
-    dispersion: float | None = None
-    span_s: float | None = None
-    problem: str = ""
-
-    @property
-    def dispersion_or_poisson(self) -> float:
-        """The dispersion; 1 if it is unknown."""
-        return 1.0 if self.dispersion is None else self.dispersion
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Figures of one span of time, over all pods that count; None if not counted.
+@dataclass(frozen=True)
+class Load:
+    """Load of a service and what it met, over one span of time and all pods that count; None if not counted.
 
     Attributes:
-        window_s: time that the pods were really watched, s.
         rps: offered load per replica, 1/s: see `Growths.offered`.
-        total_rps: offered load of all replicas together, 1/s; pods that cannot be measured, and requests that were turned away, count.
+        window_s: time that the pods were really watched, s.
+        requests: finished in it.
         inflight: mean number running or waiting per replica.
+        latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
+        total_rps: offered load of all replicas together, 1/s; pods that cannot be measured, and requests that were turned away, count.
         met_inflight: mean number among which the finished requests were, per replica: `inflight`, or rate times latency while a
-            queue grows, because finished requests met fewer.
+            queue grows, because finished requests met fewer. None takes `inflight`.
         steady: no queue grew or drained, and the number in flight scattered no more than chance explains.
         drains: a queue drained, or came and went: no mean number in flight explains the mean latency.
-        latency_s, ttft_s, tpot_s: ratios of sums over requests, s; None without a finished request.
         step_s: mean time between two outputs of a request, each of which carries E tokens.
         tokens_per_step: E per request-step, bonus token included, within what the arm can make; None without decode
             steps. Right for drafters that draft only sometimes, where 1 + accepted/drafts is not.
@@ -60,19 +46,23 @@ class Window:
         given_up: share of the requests that began whose clients went away before the end; 0 where it is within what sampling
             explains. given_up_requests: their number, sampling included.
         prefix_hit_ratio: share of prompt tokens that cost no prefill.
-        arrivals: how bursty they are, of a longer time than the window.
+        dispersion: variance over mean of the counts of arrivals at a replica, over a longer time than the window and in spans
+            of `dispersion_span_s`; None if unknown (`dispersion_problem` says why), and arrivals count as Poisson.
+        settled: whether the latency belongs to this load; while a queue from a roll is worked off, no law is learned from it.
+        strain: bounds of the largest ratio of a measured quantile to the objective's limit, from figures that have lasted longer
+            than a window; an upper one of None is open; None if not known.
     """
 
-    window_s: float = 0.0
-    replicas: int = 1
     rps: float = 0.0
-    total_rps: float = 0.0
+    window_s: float = 0.0
     requests: float = 0.0
     inflight: float | None = None
+    latency_s: float | None = None
+    replicas: int = 1
+    total_rps: float = 0.0
     met_inflight: float | None = None
     steady: bool = True
     drains: bool = False
-    latency_s: float | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
     step_s: float | None = None
@@ -90,7 +80,37 @@ class Window:
     preemptions: float | None = None
     prefix_hit_ratio: float | None = None
     queue_s: float | None = None
-    arrivals: Arrivals = Arrivals()
+    dispersion: float | None = None
+    dispersion_span_s: float | None = None
+    dispersion_problem: str = ""
+    settled: bool = True
+    strain: tuple[float | None, float | None] | None = None
+
+    @cached_property
+    def dispersion_or_poisson(self) -> float:
+        """The dispersion; 1 if it is unknown."""
+        return 1.0 if self.dispersion is None else self.dispersion
+
+    @cached_property
+    def idle(self) -> bool:
+        """Whether there were no requests to decide on."""
+        return self.rps == 0 or self.requests == 0
+
+    def checked(self) -> Self:
+        """The same load, if a decision may rest on it.
+
+        Raises:
+            ValueError: a figure that decides is no finite number of at least 0.
+        """
+        needed = {name: getattr(self, name) for name in ("rps", "window_s", "requests")}
+        known = {name: value for name in _DECIDING if (value := getattr(self, name)) is not None}
+        for name, value in {**needed, **known}.items():
+            if value is None or not (math.isfinite(value) and value >= 0):
+                raise ValueError(
+                    f"{name}: {value!r} is not a finite number of at least 0; "
+                    + ("missing data is not a load" if name in needed else "use None for unknown")
+                )
+        return self
 
     @classmethod
     def of(
@@ -100,7 +120,7 @@ class Window:
         *,
         replicas: int | None = None,
         age_s: float = 0.0,
-    ) -> Window:
+    ) -> Load:
         """The figures of what the counters of each pod grew by; `growths` says what is wrong with them.
 
         With `replicas` one element is the sum over so many pods.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from breakeven.serving.counted_window import Window
+from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import (
     NEEDED_COUNTERS,
     EngineLimits,
@@ -75,7 +75,7 @@ class ModelSnapshot:
     """
 
     pods: int
-    window: Window
+    window: Load
     speculating: bool = False
     waiting_min: float | None = None
     kv_usage: float | None = None
@@ -127,7 +127,7 @@ class ModelWatch:
     def snapshot(self) -> ModelSnapshot:
         """Figures of the pods that have series now."""
         if not self.pods:
-            return ModelSnapshot(0, Window(float(self.window_s), 0))
+            return ModelSnapshot(0, Load(window_s=float(self.window_s), replicas=0))
         engines, window_s = self.engines, self.window_s
         stats: dict[str, float] = {}
         accepted: dict[int, float] = {}
@@ -146,7 +146,7 @@ class ModelWatch:
         counters = Growths(stats, accepted, float(window_s))
         return ModelSnapshot(
             pods=self.pods,
-            window=Window.of([counters], replicas=self.pods),
+            window=Load.of([counters], replicas=self.pods),
             speculating="drafts" in stats,
             waiting_min=self._gauge("min", "min_over_time", WAITING),
             kv_usage=self._gauge("max", "max_over_time", "kv_cache_usage_perc"),

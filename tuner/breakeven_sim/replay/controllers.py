@@ -17,8 +17,8 @@ from breakeven.planning.evaluation import evaluate_live
 from breakeven.planning.forecast import PastRates
 from breakeven.planning.learned_laws import FittedLaw, fitted_law
 from breakeven.planning.objective import Policy
-from breakeven.planning.observed_load import Load
 from breakeven.profile import Profile
+from breakeven.serving.counted_window import Load
 from breakeven_sim.engine.requests import Request
 from breakeven_sim.replay.fleet import Fleet
 from breakeven_sim.replay.stepping import ReplayedWindow, SteppedFleet

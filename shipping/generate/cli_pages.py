@@ -1,13 +1,11 @@
 """Parts of the pages in docs/cli and of docs/result-files.md that the code makes: options, vLLM's versions, columns and keys of files.
 
-`python -m breakeven.cli.manual --write|--check` writes or checks the text between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.
-Everything else in the pages is written by hand.
+They stand between `<!-- generated: NAME -->` and `<!-- end of NAME -->`. Everything else in the pages is written by hand.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from breakeven.points.point import COLUMNS
 from breakeven.readers.foreign import COLUMN_FIGURES, tables
 from breakeven.readers.reading import others
 from breakeven.serving.vllm_versions import Known, Span, known, limits
+from breakeven_sim.engine.serve_arguments import argument_parser
 
 _VERSIONS = """\
 This table is lint's knowledge of vLLM {oldest} to {newest}, read from vLLM's packages (`tests/realvllm/speculation.py`). It includes spellings that end in `_mtp`.
@@ -43,7 +42,17 @@ _TOOLS: Mapping[str, tuple[tuple[str, str], ...]] = {
 _EXAMPLE = re.compile(r"^Examples?:$")
 
 
-def pages() -> dict[str, dict[str, str]]:
+def cli_pages(root: Path) -> dict[Path, str]:
+    """The pages below the repository's root with their generated parts as the code has them.
+
+    Raises:
+        LookupError: a page has no place for a part.
+    """
+    texts = {Path("docs") / name: parts for name, parts in _parts().items()}
+    return {path: current((root / path).read_text("utf-8"), parts) for path, parts in texts.items()}
+
+
+def _parts() -> dict[str, dict[str, str]]:
     """The generated parts of each page below docs/, by name.
 
     Raises:
@@ -170,8 +179,6 @@ def _split(text: str) -> tuple[list[str], str]:
 
 def _engine_sim() -> Iterator[str]:
     """The flags of the engine are vLLM flags, parsed by vLLM's rules, so they come from its own parser."""
-    from breakeven_sim.engine.serve_arguments import argument_parser
-
     parser = argument_parser()
     yield f"{parser.description}\n"
     for paragraph in (parser.epilog or "").split("\n\n"):
@@ -196,24 +203,3 @@ def _engine_sim() -> Iterator[str]:
 
 def _cell(text: str) -> str:
     return " ".join(text.replace("|", "&#124;").replace("<", "&lt;").split())
-
-
-def main(arguments: list[str], folder: Path | None = None) -> int:
-    """`--write` rewrites the generated parts of the pages, anything else says whether they are current."""
-    folder = folder or Path(__file__).parents[3] / "docs"
-    old = {}
-    for name, parts in pages().items():
-        text = (folder / name).read_text(encoding="utf-8")
-        if (page := current(text, parts)) != text:
-            old[name] = page
-    if arguments == ["--write"]:
-        for name, page in old.items():
-            (folder / name).write_text(page, encoding="utf-8")
-        return 0
-    for name in old:
-        click.echo(f"docs/{name} is not what the code says; run `make generate`", err=True)
-    return int(bool(old))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
