@@ -481,15 +481,43 @@ def history(service: str, arguments: tuple[str, ...], **options: Any) -> None:
     _ask_prometheus("history", asked, found, [*past_of(found), *arguments])
 
 
-def _ask_prometheus(command: str, asked: Kubectl, service: ServiceView, words: Sequence[str]) -> NoReturn:
-    """Run a command of `breakeven` on the Prometheus of a service unless the words name one, and end with its status."""
-    from breakeven_operator.plugin.examined import prometheus_of
+@root.command(
+    short_help="What speculation saved in each month, from experiments.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_of_cluster
+def savings(arguments: tuple[str, ...], *, all_namespaces: bool, **options: Any) -> None:
+    """Run `breakeven savings` on the services of a namespace.
+
+    The Prometheus is the operator's, as for `doctor`. Further arguments are passed on, such as --since 90d, --service chat or -o csv.
+    """
+    asked = _kubectl(options)
+    words = [] if all_namespaces else ["--namespace", asked.place()]
+    _ask_prometheus("savings", asked, None, [*words, *arguments])
+
+
+def _ask_prometheus(
+    command: str, asked: Kubectl, service: ServiceView | None, words: Sequence[str]
+) -> NoReturn:
+    """Run a command of `breakeven` on the Prometheus of a service unless the words name one, and end with its status.
+
+    Without a service it is the Prometheus of the operators.
+    """
+    from breakeven_operator.plugin.examined import prometheus_of, prometheus_of_operators
 
     with contextlib.ExitStack() as forwarding:
         place: list[str] = []
         if not any(one.partition("=")[0] == "--prometheus" for one in words):
-            # The verb's namespace is the namespace of the service.
-            server = prometheus_of(service, lambda: asked.operators(asked.leases()))
+
+            def operators() -> Sequence[Json]:
+                # The verb's namespace is the namespace of the services.
+                return asked.operators(asked.leases())
+
+            server = (
+                prometheus_of_operators(operators) if service is None else prometheus_of(service, operators)
+            )
             at = server.inside(asked.has)
             addresses = (
                 forwarding.enter_context(contextlib.closing(asked.forwarded(at)))
