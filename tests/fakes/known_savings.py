@@ -7,7 +7,7 @@ second operator writes for hours. Which windows may be claimed is worked out her
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -126,6 +126,16 @@ class _World:
 
     def speedup(self, rps: float) -> float:
         return self.latency_s(0, rps) / self.latency_s(1, rps)
+
+
+def as_openmetrics(pasts: Iterable[Known]) -> str:
+    """The samples of pasts, of which promtool makes blocks."""
+    lines: dict[str, list[str]] = {}
+    for known in pasts:
+        for metric, found in known.openmetrics().items():
+            lines.setdefault(metric, []).extend(found)
+    text = [line for metric, found in lines.items() for line in (f"# TYPE breakeven_{metric} gauge", *found)]
+    return "\n".join([*text, "# EOF", ""])
 
 
 def within(time_s: float, spans: tuple[tuple[int, int], ...]) -> bool:

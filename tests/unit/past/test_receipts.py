@@ -167,7 +167,7 @@ def test_ninety_percent_of_known_pasts_lie_within_their_bounds():
     inside = tried = 0
     for kind in KnownPast:
         for seed in range(6):
-            known = known_past(kind, 100 + seed, GRID.first_s)
+            known = known_past(kind, 100 + seed, GRID.first_s, days=1)
             (one,) = added(replace(each, month="all") for each in receipts(known.on_grid(), known.grid))
             if one.claimed_hours:
                 tried += 1
