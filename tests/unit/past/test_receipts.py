@@ -6,16 +6,20 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from breakeven.cli import root
 from breakeven.estimate import Estimate
 from breakeven.past.courses import TimeGrid
-from breakeven.past.receipt_table import document, focus_csv, notes, table
+from breakeven.past.receipt_table import document, focus_csv, notes, of_document, table
 from breakeven.past.receipts import MEANINGS, Receipt, ServiceKey, Unclaimed, added, receipts
 from breakeven.readers.prometheus import Samples, TimedValue
 from fakes.known_savings import KnownPast, known_past
 
+POINTS = Path(__file__).parents[3] / "examples" / "points.csv"
 GRID = TimeGrid(1_796_083_200, 300, 13)
 """An hour of 1 December 2026."""
 HOURS = (GRID.last_s - GRID.first_s) / 3600
@@ -223,4 +227,19 @@ def test_the_document_has_bounds_and_null_where_nothing_is_claimed():
         None,
         None,
         None,
+    )
+
+
+def test_a_page_of_the_report_shows_the_table_of_a_document(tmp_path):
+    file, page = tmp_path / "receipts.json", tmp_path / "page.html"
+    file.write_text(json.dumps(document([ONE], 2.5, "EUR")))
+    assert of_document(json.loads(file.read_text()), "x") == ([ONE], 2.5, "EUR")
+    words = ["report", str(POINTS), "-o", str(page), "--receipts", str(file)]
+    assert CliRunner().invoke(root, words).exit_code == 0
+    for part in ("Receipts", "net EUR", "3 OtherLoad, 1 OperatorSilent", MEANINGS["OtherLoad"]):
+        assert part in page.read_text()
+    file.write_text('{"receipts": [{}]}')
+    done = CliRunner().invoke(root, words)
+    assert (
+        str(done.exception) == f"{file}: holds no receipts; expected the output of `breakeven savings --json`"
     )

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from breakeven.errors import InputError
 from breakeven.estimate import Estimate
-from breakeven.past.receipts import MEANINGS, Receipt
+from breakeven.past.receipts import MEANINGS, Receipt, ServiceKey, Unclaimed
 from breakeven.phrases import column, figure, spoken
 
 NO_CURRENCY: Final = "XXX"
@@ -92,6 +93,42 @@ def _object(one: Receipt, price: float | None) -> dict[str, Any]:
         "claimed_hours": one.claimed_hours,
         "unclaimed_hours": dict(one.unclaimed_hours),
     }
+
+
+def of_document(found: Any, where: str) -> tuple[Sequence[Receipt], float | None, str]:
+    """Receipts, price and currency of a document.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        price, currency = found["price_per_gpu_hour"], found["currency"] or ""
+        return (
+            [_receipt(one) for one in found["receipts"]],
+            None if price is None else float(price),
+            str(currency),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(where, "holds no receipts", "the output of `breakeven savings --json`") from error
+
+
+def _receipt(one: Mapping[str, Any]) -> Receipt:
+    def estimate(name: str) -> Estimate:
+        ends = (one[name], *(one[f"{name}_ci"] or (None, None)))
+        return Estimate(*(None if end is None else float(end) for end in ends))
+
+    return Receipt(
+        ServiceKey(str(one["cluster"] or ""), str(one["namespace"]), str(one["service"])),
+        str(one["month"]),
+        int(one["from_s"]),
+        int(one["to_s"]),
+        tuple(map(str, one["against"])),
+        estimate("request_saved_s"),
+        estimate("gpu_hours_saved"),
+        float(one["calibration_gpu_hours"]),
+        float(one["claimed_hours"]),
+        {str(Unclaimed(word)): float(hours) for word, hours in one["unclaimed_hours"].items()},
+    )
 
 
 def focus_csv(found: Sequence[Receipt], price: float | None, currency: str) -> str:
