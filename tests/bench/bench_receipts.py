@@ -1,9 +1,9 @@
-"""Receipts against known truths, and the time of `breakeven savings` for a month of four services.
+"""Receipts against known truths, and the time of `breakeven savings` for 14 days of two services.
 
     python tests/bench/bench_receipts.py [pasts]
 
 So many pasts of two days of each kind (60 if not given) go through the pure core; what is booked stands beside what was truly saved.
-Then a real Prometheus holds that month, and the command is timed.
+Then a real Prometheus holds those days, and the command is timed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fakes.receipt_trials import lines, trials
 from operatorcluster.made_up_prometheus import prometheus_of
 
 DAY_S = 86_400
-SERVICES, DAYS = 4, 30
+SERVICES, DAYS = 2, 14
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from breakeven.cli import root
 from breakeven.past.receipts import Unclaimed, added, receipts
 from fakes.known_savings import KnownPast, as_openmetrics, known_past
+from golden.documents import unexplained
 from operatorcluster.made_up_prometheus import prometheus_of
 
 # Product files whose change runs these tests at the next landing.
@@ -48,7 +49,9 @@ def savings(address, monkeypatch, pasts, *words):
 
 
 def test_what_is_booked_is_true_and_what_cannot_be_claimed_is_named(address, monkeypatch, pasts):
-    found = json.loads(savings(address, monkeypatch, pasts, "--json"))["receipts"]
+    document = json.loads(savings(address, monkeypatch, pasts, "--json"))
+    assert unexplained("savings", document) == set()
+    found = document["receipts"]
     assert {one["service"] for one in found} == set(pasts)
     inside = 0
     for name, known in pasts.items():
