@@ -7,6 +7,7 @@ import io
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -20,14 +21,20 @@ from operatorcluster.made_up_prometheus import prometheus_of
 # Product files whose change runs these tests at the next landing.
 COVERS = ("tuner/breakeven/past/receipts.py", "tuner/breakeven/past/receipt_reading.py")
 
-DAY_S, DAYS, EACH = 86_400, 2, 3
+DAYS, EACH = 2, 3
+END_S = 1_795_996_800
+"""The thirtieth of November 2026."""
+OF_THE_PAGE = {
+    "chat": (KnownPast.RESTARTS, 5, END_S, DAYS),
+    "code": (KnownPast.CONTROL, 2, END_S, DAYS),
+}
+PAGE = Path(__file__).parents[2] / "docs" / "receipts.md"
 
 
 @pytest.fixture(scope="module")
 def pasts():
-    end_s = int(time.time()) // DAY_S * DAY_S
     return {
-        name: known_past(kind, seed, end_s, DAYS, name)
+        name: known_past(kind, seed, END_S, DAYS, name)
         for kind in KnownPast
         for seed in range(EACH)
         for name in [f"{kind.replace(' ', '-')}-{seed}"]
@@ -36,23 +43,27 @@ def pasts():
 
 @pytest.fixture(scope="module")
 def address(pasts, tmp_path_factory):
-    with prometheus_of(tmp_path_factory.mktemp("savings"), as_openmetrics(pasts.values())) as found:
+    every = [*pasts.values(), *(known_past(*one, name) for name, one in OF_THE_PAGE.items())]
+    with prometheus_of(tmp_path_factory.mktemp("savings"), as_openmetrics(every)) as found:
         yield found
 
 
-def savings(address, monkeypatch, pasts, *words):
-    end_s = next(iter(pasts.values())).grid.last_s
-    monkeypatch.setattr(time, "time", lambda: float(end_s))
+def savings(address, monkeypatch, *words):
+    monkeypatch.setattr(time, "time", lambda: float(END_S))
     command = ["savings", "--prometheus", address, "--since", f"{DAYS}d", *words]
     done = CliRunner().invoke(root, command, catch_exceptions=False)
     return done.stdout
 
 
+@pytest.mark.always
+@pytest.mark.claim(
+    "README.md", "each roll is then an experiment, and [receipts](docs/receipts.md) claim nothing else"
+)
 def test_what_is_booked_is_true_and_what_cannot_be_claimed_is_named(address, monkeypatch, pasts):
-    document = json.loads(savings(address, monkeypatch, pasts, "--json"))
+    document = json.loads(savings(address, monkeypatch, "--json"))
     assert unexplained("savings", document) == set()
     found = document["receipts"]
-    assert {one["service"] for one in found} == set(pasts)
+    assert {one["service"] for one in found} == {*pasts, *OF_THE_PAGE}
     inside = 0
     for name, known in pasts.items():
         (core,) = added(replace(one, month="all") for one in receipts(known.on_grid(), known.grid))
@@ -76,17 +87,24 @@ def test_what_is_booked_is_true_and_what_cannot_be_claimed_is_named(address, mon
 
 def test_csv_and_table_show_the_same_services(address, monkeypatch, pasts):
     rows = list(
-        csv.DictReader(
-            io.StringIO(savings(address, monkeypatch, pasts, "-o", "csv", "--price-per-gpu-hour", "2"))
-        )
+        csv.DictReader(io.StringIO(savings(address, monkeypatch, "-o", "csv", "--price-per-gpu-hour", "2")))
     )
-    assert {row["ResourceName"] for row in rows} == set(pasts)
-    table = savings(address, monkeypatch, pasts, "--service", "quiet-0")
+    assert {row["ResourceName"] for row in rows} == {*pasts, *OF_THE_PAGE}
+    table = savings(address, monkeypatch, "--service", "quiet-0")
     assert "llm/quiet-0" in table
     assert "llm/quiet-1" not in table
 
 
-def test_a_prometheus_that_scrapes_no_operator_is_named(address, monkeypatch, pasts):
+@pytest.mark.parametrize("name", OF_THE_PAGE)
+def test_the_page_shows_what_the_command_prints(name, address, monkeypatch):
+    words = ["--price-per-gpu-hour", "2.5", "--currency", "EUR", "--service", name]
+    head, row, *_ = savings(address, monkeypatch, *words).splitlines()
+    page = [" ".join(line.split()) for line in PAGE.read_text(encoding="utf-8").splitlines()]
+    assert " ".join(head.split()) in page
+    assert " ".join(row.split()) in page
+
+
+def test_a_prometheus_that_scrapes_no_operator_is_named(address):
     done = CliRunner().invoke(root, ["savings", "--prometheus", address, "--namespace", "elsewhere"])
     assert 'service_info{specsvc_namespace="elsewhere"}; expected a Prometheus that scrapes' in str(
         done.exception

@@ -492,7 +492,7 @@ def history(service: str, arguments: tuple[str, ...], **options: Any) -> None:
 def savings(arguments: tuple[str, ...], *, all_namespaces: bool, **options: Any) -> None:
     """Run `breakeven savings` on the services of a namespace.
 
-    The Prometheus is the operator's, as for `doctor`. Further arguments are passed on, such as --since 90d, --service chat or -o csv.
+    The operator names the Prometheus, as for `doctor`. Further arguments are passed on, such as --since 90d, --service chat or -o csv.
     """
     asked = _kubectl(options)
     words = [] if all_namespaces else ["--namespace", asked.place()]

@@ -114,8 +114,7 @@ def of_document(found: Any, where: str) -> tuple[Sequence[Receipt], float | None
 
 def _receipt(one: Mapping[str, Any]) -> Receipt:
     def estimate(name: str) -> Estimate:
-        ends = (one[name], *(one[f"{name}_ci"] or (None, None)))
-        return Estimate(*(None if end is None else float(end) for end in ends))
+        return Estimate.of(one[name], one[f"{name}_ci"]).times(1.0)
 
     return Receipt(
         ServiceKey(str(one["cluster"] or ""), str(one["namespace"]), str(one["service"])),
