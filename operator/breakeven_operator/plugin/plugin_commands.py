@@ -507,7 +507,8 @@ def _ask_prometheus(
     Without a service it is the Prometheus of the operators.
     """
     given = any(one.partition("=")[0] == "--prometheus" for one in words)
-    with contextlib.nullcontext([]) if given else _prometheus(asked, service) as place:
+    with contextlib.ExitStack() as forwarding:
+        place = [] if given else forwarding.enter_context(_prometheus(asked, service))
         sys.exit(_breakeven(command, *place, *words).returncode)
 
 
@@ -525,17 +526,11 @@ def _prometheus(asked: Kubectl, service: ServiceView | None) -> Iterator[list[st
         return asked.operators(asked.leases())
 
     server = prometheus_of_operators(operators) if service is None else prometheus_of(service, operators)
-    at = server.inside(asked.has)
-    with (
-        contextlib.closing(asked.forwarded(at))
-        if at
-        else contextlib.nullcontext(iter([server.address])) as addresses
-    ):
-        yield [
-            "--prometheus",
-            next(addresses),
-            *(word for label in server.labels for word in ("--label", label)),
-        ]
+    with contextlib.ExitStack() as forwarding:
+        at, address = server.inside(asked.has), server.address
+        if at:
+            address = next(forwarding.enter_context(contextlib.closing(asked.forwarded(at))))
+        yield ["--prometheus", address, *(word for label in server.labels for word in ("--label", label))]
 
 
 def _receipts_of(asked: Kubectl, service: ServiceView, folder: Path) -> list[str]:

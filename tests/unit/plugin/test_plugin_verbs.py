@@ -269,7 +269,7 @@ def test_savings_asks_the_prometheus_of_the_operator_about_the_services_of_a_nam
 ):
     with answering_nothing() as address:
         (verbs.folder / "pods").write_text(json.dumps({"items": [names_prometheus(address)]}))
-        done = CliRunner().invoke(root, ["savings", *words, "--since=2d"])
+        done = CliRunner().invoke(root, ["savings", *words, "--since=2d", "-o", "csv"])
     said = capfd.readouterr().err
     assert (done.exit_code, f"no series breakeven_service_info{named}" in said) == (1, True), said
     done = CliRunner().invoke(root, ["savings", *words, "--prometheus=ftp://x"])
