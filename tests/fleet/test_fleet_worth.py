@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+
 import pytest
 
+from breakeven.past.courses import TimeGrid
+from breakeven.past.receipts import METRICS, PREFIX, receipts
+from breakeven.readers.prometheus import Samples, TimedValue
 from fakes.fleet_world import FleetWorld
 
 
@@ -47,3 +53,38 @@ async def test_metrics_repeat_what_the_status_says():
     assert world.registry.get_sample_value(
         "breakeven_rolls_listed_seconds", {"specsvc_namespace": "llm", "specsvc": "chat"}
     ) == pytest.approx(status.savings.rolls_seconds)
+
+
+async def test_receipts_of_its_metrics_say_what_the_operator_itself_adds_up_also_over_a_restart():
+    world = FleetWorld()
+    await world.speculate()
+    scraped = defaultdict(list)
+    names = {f"{PREFIX}{metric}" for metric in METRICS}
+    saved, step_s = [], 300
+    for pod in ("operator-a", "operator-b"):
+        for _ in range(60):
+            await world.cycle(60.0)
+            now_s = world.clock.now().timestamp()
+            end_s = math.ceil(now_s / step_s) * step_s
+            for family in world.registry.collect():
+                for one in family.samples:
+                    if one.name in names:
+                        key = (("__name__", one.name), ("pod", pod), *sorted(one.labels.items()))
+                        scraped[key].append((end_s, one.value))
+            saved.append((end_s, published(world).savings.request_saved_seconds))
+        # The new operator begins with the next window.
+        while math.ceil(world.clock.now().timestamp() / step_s) * step_s == end_s:
+            world.clock.advance(5.0)
+        world.restart()
+    first_s, last_s = saved[0][0], saved[-1][0]
+    samples = [
+        Samples(dict(key), tuple(TimedValue(float(at), value) for at, value in dict(values).items()))
+        for key, values in scraped.items()
+    ]
+    found = receipts(samples, TimeGrid(first_s, step_s, (last_s - first_s) // step_s + 1))
+    assert {one.service[1:] for one in found} == {("llm", "chat")}
+    assert {word for one in found for word in one.unclaimed_hours} == set()
+    own = saved[-1][1] - next(value for at, value in saved if at > first_s)
+    assert sum(one.request_saved_s.value for one in found) == pytest.approx(own, rel=0.1)
+    assert all(one.request_saved_s.lower < one.request_saved_s.value for one in found)
+    assert found[0].against == ("none",)

@@ -27,6 +27,7 @@ from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve, arm_curves
 from breakeven.reporting.theme import DARK, LIGHT
 from breakeven_operator.board import curve_drawing
+from breakeven_operator.board.asked_receipts import AskedReceipts
 from breakeven_operator.board.board_access import Access, AccessError, VisibleNamespaces
 from breakeven_operator.board.board_list import (
     LONGEST_FILTER,
@@ -35,7 +36,13 @@ from breakeven_operator.board.board_list import (
     list_json,
     service_list,
 )
-from breakeven_operator.board.board_service import ServicePage, laws_of, service_json, service_page
+from breakeven_operator.board.board_service import (
+    ServicePage,
+    laws_of,
+    service_json,
+    service_page,
+    with_receipts,
+)
 from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import FIELDS
@@ -140,8 +147,9 @@ class _Seen(NamedTuple):
 class Board:
     """The newest publication, and the pages made of it."""
 
-    def __init__(self, clock: Clock, settings: BoardSettings) -> None:
+    def __init__(self, clock: Clock, settings: BoardSettings, receipts: AskedReceipts | None = None) -> None:
         self._clock = clock
+        self._receipts = receipts
         self._settings = settings
         self._published: Publication | None = None
         self._turn = 0
@@ -233,12 +241,16 @@ class Board:
             # The same words whether it does not exist or may not be seen.
             raise web.HTTPNotFound(reason="there is no such service, or it may not be seen")
 
+        kept = await self._receipts.of(name) if self._receipts is not None else None
+
         def make(now: datetime) -> str:
             service = published.services.get(name)
             trail = self._trail.of(service.metadata.uid) if service is not None else ()
             laws = laws_of(published, name) if service is not None else None
             curves = self._curves_of(laws[1]) if laws is not None else ()
             page = service_page(published, name, trail, curves, given, now)
+            if kept is not None:
+                page = with_receipts(page, kept.receipts, kept.problem, self._settings.gpu_price_per_hour)
             front = self._front(
                 request, given, published, now, f"/json/services/{quote(name.namespace)}/{quote(name.name)}"
             )

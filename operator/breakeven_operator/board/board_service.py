@@ -10,6 +10,8 @@ from operator import itemgetter
 
 from breakeven.errors import BreakevenError, InputError
 from breakeven.estimate import Estimate
+from breakeven.past.receipt_table import document, notes, table
+from breakeven.past.receipts import Receipt
 from breakeven.phrases import column, ratio_column, spoken
 from breakeven.planning.what_it_takes import would_pay
 from breakeven.profile import Conditions, Profile
@@ -87,6 +89,7 @@ class ServicePage:
         latencies: rows of figure, measured, predicted. objectives: rows of figure, measured, predicted, limit, verdict.
         rolls, history: newest first, the roll under way among them; rows of time, `Arm`, `Calibration`, `Answers` or `Condition`, text.
         first_answer: sentence of the past; empty if there is none.
+        receipts: what speculation saved in each month; None where no Prometheus is asked.
     """
 
     row: ServiceRow
@@ -108,6 +111,26 @@ class ServicePage:
     history: Sequence[tuple[datetime, str, str]] = ()
     what_if: WhatIf | None = None
     first_answer: str = ""
+    receipts: ReceiptTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptTable:
+    """The table of `kubectl breakeven savings`; `notes` stand below it, `facts` are the same for programs."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    facts: Mapping[str, object]
+
+
+def with_receipts(
+    page: ServicePage, found: Sequence[Receipt], problem: str, price: float | None
+) -> ServicePage:
+    """The page with receipts, or with the sentence that says why there are none."""
+    heads, rows = table(found, price)
+    said = [problem] if problem else notes(found)
+    return replace(page, receipts=ReceiptTable(heads, rows, said, document(found, price, "")))
 
 
 def laws_of(published: Publication, name: NamespacedName) -> tuple[str, Profile] | None:
@@ -175,6 +198,7 @@ def service_json(
         "changes": page.changes,
         "worth": page.worth,
         "patch": page.patch,
+        "receipts": page.receipts.facts["receipts"] if page.receipts is not None else [],
         "loads": [{"time": one.time_s, "rps": one.rps} for one in trail],
         "status": view_of(service).status if service is not None else None,
     }

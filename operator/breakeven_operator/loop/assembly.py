@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from breakeven_operator.board.asked_receipts import AskedReceipts
 from breakeven_operator.board.board_access import Access, LoopbackAccess, ReviewedAccess
 from breakeven_operator.board.board_server import Board, BoardSettings, BoardSocket, listen
 from breakeven_operator.board.publication import Publication
@@ -106,9 +107,18 @@ class Showing:
     """The board of a process and its sockets; it never keeps the operator from deciding.
 
     `cluster` reviews the tokens of readers who come by the network. A cycle that is older than `late_after_s` is said to be.
+    Without `receipts` pages have none.
     """
 
-    def __init__(self, settings: Settings, cluster: Cluster, clock: Clock, late_after_s: float) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        clock: Clock,
+        late_after_s: float,
+        receipts: AskedReceipts | None = None,
+    ) -> None:
+        self._receipts = receipts
         self._port, self._prefix = settings.board_port, settings.board_path_prefix
         self._clock = clock
         self._rules: list[tuple[str, Access]] = [(_LOOPBACK, LoopbackAccess())]
@@ -123,6 +133,7 @@ class Showing:
                 settings.dashboard_url,
                 settings.runbook_url_prefix,
             ),
+            receipts,
         )
         self._sockets: list[BoardSocket] = []
 
@@ -159,6 +170,8 @@ class Showing:
         """Stop listening."""
         while self._sockets:
             await self._sockets.pop().close()
+        if self._receipts is not None:
+            await self._receipts.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +239,13 @@ async def assembled(settings: Settings, *, dry_run: bool, once: bool = False) ->
         else Writer(cluster, fits, clock, objects, may_act=lambda: lease.held, reporter=settings.identity)
     )
     health = Health(clock, settings.cycle_s)
-    showing = Showing(settings, cluster, clock, health.late_after_s)
+    showing = Showing(
+        settings,
+        cluster,
+        clock,
+        health.late_after_s,
+        AskedReceipts(metrics, default, clock) if default else None,
+    )
     reconciler = Reconciler(clock, observer, writer, telemetry, settings, showing.show)
     if once:
         reconciler.deciding_s = math.inf

@@ -1,4 +1,4 @@
-"""Arguments of `breakeven doctor` and `breakeven history` about a service: its pods, its arm, its profile, and the Prometheus that has their series."""
+"""Arguments of `breakeven doctor`, `history` and `savings`: pods, arm and profile of a service, and the Prometheus that has the series."""
 
 from __future__ import annotations
 
@@ -65,12 +65,7 @@ def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]])
     if address := own.get("address"):
         labels = tuple(f"{label}={name}" for label, name in (own.get("labelNames") or {}).items())
         return PrometheusPlace(str(address), service.namespace, labels)
-    try:
-        pods = operators()
-    except KubectlError:
-        # Who may not list pods names the server.
-        pods = ()
-    found = sorted({place for pod in pods for place in _addresses(pod)})
+    found = _of_operators(operators)
     if len(found) != 1:
         others = (
             ", and operators name several" if found else ", nor does a pod of the operator that you may read"
@@ -81,6 +76,28 @@ def prometheus_of(service: ServiceView, operators: Callable[[], Sequence[Json]])
             "--prometheus",
         )
     return found[0]
+
+
+def prometheus_of_operators(operators: Callable[[], Sequence[Json]]) -> PrometheusPlace:
+    """The Prometheus that the operators' pods name, which has their own metrics if it scrapes them.
+
+    Raises:
+        InputError: they name none, or several.
+    """
+    found = _of_operators(operators)
+    if len(found) != 1:
+        problem = "name several servers of Prometheus" if found else "name no Prometheus, or may not be read"
+        raise InputError("pods of the operator", problem, "--prometheus")
+    return found[0]
+
+
+def _of_operators(operators: Callable[[], Sequence[Json]]) -> Sequence[PrometheusPlace]:
+    try:
+        pods = operators()
+    except KubectlError:
+        # Who may not list pods names the server.
+        pods = ()
+    return sorted({place for pod in pods for place in _addresses(pod)})
 
 
 def examined(service: ServiceView, profile: Callable[[str], Path]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -20,12 +20,12 @@ from breakeven.errors import BreakevenError, InputError
 from breakeven.phrases import spoken
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RECALIBRATE_ANNOTATION, RESUME_ANNOTATION, SERVICES
-from breakeven_operator.plugin.kubectl_process import PROFILE, ForwardedPort, Kubectl
+from breakeven_operator.plugin.board_place import board_place
+from breakeven_operator.plugin.kubectl_process import PROFILE, Kubectl
 from breakeven_operator.plugin.service_table import document, frame
-from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView, time_of, variable_of
+from breakeven_operator.plugin.service_view import Json, ServiceView, time_of
 
 PROGRAM = "kubectl breakeven"
-_PORT, _PREFIX = "board", "BREAKEVEN_BOARD_PATH_PREFIX"
 _ENDED_BY_RESUME = frozenset(str(word) for word in ClusterReason if RESUME_ANNOTATION in word.remedy)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -414,6 +414,7 @@ def report(service: str, page: Path | None, arguments: tuple[str, ...], **option
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.json"
         file.write_text(str(kept.get("profile")), encoding="utf-8")
+        words += [] if "--receipts" in arguments else _receipts_of(asked, found, Path(folder))
         done = _breakeven("report", str(file), "-o", str(page or f"{service}.html"), *words, *arguments)
     sys.exit(done.returncode)
 
@@ -481,24 +482,72 @@ def history(service: str, arguments: tuple[str, ...], **options: Any) -> None:
     _ask_prometheus("history", asked, found, [*past_of(found), *arguments])
 
 
-def _ask_prometheus(command: str, asked: Kubectl, service: ServiceView, words: Sequence[str]) -> NoReturn:
-    """Run a command of `breakeven` on the Prometheus of a service unless the words name one, and end with its status."""
-    from breakeven_operator.plugin.examined import prometheus_of
+@root.command(
+    short_help="What speculation saved in each month, from experiments.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_of_cluster
+def savings(arguments: tuple[str, ...], *, all_namespaces: bool, **options: Any) -> None:
+    """Run `breakeven savings` on the services of a namespace.
 
+    The operator names the Prometheus, as for `doctor`. Further arguments are passed on, such as --since 90d, --service chat or -o csv.
+    """
+    asked = _kubectl(options)
+    words = [] if all_namespaces else ["--namespace", asked.place()]
+    _ask_prometheus("savings", asked, None, [*words, *arguments])
+
+
+def _ask_prometheus(
+    command: str, asked: Kubectl, service: ServiceView | None, words: Sequence[str]
+) -> NoReturn:
+    """Run a command of `breakeven` on the Prometheus of a service unless the words name one, and end with its status.
+
+    Without a service it is the Prometheus of the operators.
+    """
+    given = any(one.partition("=")[0] == "--prometheus" for one in words)
     with contextlib.ExitStack() as forwarding:
-        place: list[str] = []
-        if not any(one.partition("=")[0] == "--prometheus" for one in words):
-            # The verb's namespace is the namespace of the service.
-            server = prometheus_of(service, lambda: asked.operators(asked.leases()))
-            at = server.inside(asked.has)
-            addresses = (
-                forwarding.enter_context(contextlib.closing(asked.forwarded(at)))
-                if at
-                else iter([server.address])
-            )
-            place = ["--prometheus", next(addresses)]
-            place += [word for label in server.labels for word in ("--label", label)]
+        place = [] if given else forwarding.enter_context(_prometheus(asked, service))
         sys.exit(_breakeven(command, *place, *words).returncode)
+
+
+@contextlib.contextmanager
+def _prometheus(asked: Kubectl, service: ServiceView | None) -> Iterator[list[str]]:
+    """Options that name the Prometheus of a service, or of the operators, while a port is forwarded to it.
+
+    Raises:
+        InputError: none is named.
+    """
+    from breakeven_operator.plugin.examined import prometheus_of, prometheus_of_operators
+
+    def operators() -> Sequence[Json]:
+        # The verb's namespace is the namespace of the services.
+        return asked.operators(asked.leases())
+
+    server = prometheus_of_operators(operators) if service is None else prometheus_of(service, operators)
+    with contextlib.ExitStack() as forwarding:
+        at, address = server.inside(asked.has), server.address
+        if at:
+            address = next(forwarding.enter_context(contextlib.closing(asked.forwarded(at))))
+        yield ["--prometheus", address, *(word for label in server.labels for word in ("--label", label))]
+
+
+def _receipts_of(asked: Kubectl, service: ServiceView, folder: Path) -> list[str]:
+    """Options that put the service's receipts on a page; a line on stderr says why there are none."""
+    words = ["--namespace", service.namespace, "--service", service.name, "--json"]
+    try:
+        with _prometheus(asked, None) as place:
+            done = _breakeven("savings", *place, *words, capture_output=True)
+    except BreakevenError as error:
+        click.echo(f"! no receipts: {error}", err=True)
+        return []
+    if done.returncode:
+        click.echo(f"! no receipts: {done.stderr.decode(errors='replace').strip()}", err=True)
+        return []
+    file = folder / "receipts.json"
+    file.write_bytes(done.stdout)
+    return ["--receipts", str(file)]
 
 
 def _profile_file(asked: Kubectl, service: ServiceView, name: str, folder: Path) -> Path:
@@ -529,46 +578,3 @@ def completions(words: Sequence[str]) -> str:
     found = ShellComplete(root, {}, PROGRAM, "").get_completions(before, incomplete)
     lines = [f"{one.value}\t{one.help}" if one.help else str(one.value) for one in found]
     return "\n".join([*lines, ":4"])
-
-
-class _Board(NamedTuple):
-    release: str
-    pod: str
-    at: ForwardedPort
-
-
-def board_place(pods: Iterable[Json], leases: Sequence[LeaseView], pod: str | None = None) -> ForwardedPort:
-    """The port of the board: of several replicas the holder of the Lease; without any Lease the first pod that runs.
-
-    `pod` is its name if a person chose one.
-
-    Raises:
-        InputError: no pod serves a board, or pods of several releases do.
-    """
-    found = [one for each in pods for one in _boards(each) if pod in {None, one.pod}]
-    if not found:
-        raise InputError(
-            pod or "the operator's pods",
-            "serve no board",
-            "a running pod of a release with board.enabled, in a namespace that you may read (-n)",
-        )
-    if len({(one.at.namespace, one.release) for one in found}) > 1:
-        names = ", ".join(f"{one.at.namespace}/{one.pod}" for one in found)
-        raise InputError("board", "belongs to several releases", f"--pod, one of {names}")
-    holders = {one.holder.rpartition("_")[0] for one in leases}
-    return next((one for one in found if one.pod in holders), found[0]).at
-
-
-def _boards(pod: Json) -> Iterator[_Board]:
-    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    if (pod.get("status") or {}).get("phase") != "Running" or meta.get("deletionTimestamp"):
-        return
-    release, name = (meta.get("labels") or {}).get("app.kubernetes.io/instance", ""), str(meta.get("name"))
-    for container in spec.get("containers") or ():
-        for port in container.get("ports") or ():
-            if port.get("name") == _PORT:
-                path = f"{variable_of(container, _PREFIX)}/"
-                at = ForwardedPort(
-                    str(meta.get("namespace")), f"pod/{name}", int(port["containerPort"]), path
-                )
-                yield _Board(str(release), name, at)

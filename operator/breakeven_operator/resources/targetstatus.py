@@ -50,12 +50,16 @@ class Target(StatusModel):
     gpu_product: str | None = row(
         "GPU class of the nodes its pods run on (nvidia.com/gpu.product).", max_length=128
     )
-    gpus_per_pod: int | None = row("GPUs each pod holds.", IN_NOTES, ge=0)
+    gpus_per_pod: int | None = row(
+        "GPUs each pod holds.", IN_NOTES, FigureGauge("breakeven_pod_gpus", "GPUs that each pod holds."), ge=0
+    )
     replicas: int | None = row("Pods wanted.", ge=0)
     replicas_changed_time: Instant | None = row(
         "When the number of pods wanted was last seen to change.", IN_NOTES
     )
-    ready_replicas: int | None = row("Pods ready.", ge=0)
+    ready_replicas: int | None = row(
+        "Pods ready.", FigureGauge("breakeven_ready_replicas", "Pods of the target that are ready."), ge=0
+    )
     fingerprint: str | None = row(
         "Hash of image, model, engine arguments without speculative ones, GPU class and parallelism: "
         "a profile counts only for its own.",

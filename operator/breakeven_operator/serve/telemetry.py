@@ -26,6 +26,7 @@ from breakeven import __version__
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import Model, SpeculativeService, SpeculativeServiceStatus
 from breakeven_operator.resources.figures import FigureGauge, StatusField, ends_of, status_fields
+from breakeven_operator.resources.targetstatus import HistoryEntry
 
 SERVICE_LABELS = ("specsvc_namespace", "specsvc")
 BOUNDS = ("estimate", "lower", "upper")
@@ -158,8 +159,20 @@ def _info(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
     yield from one_value(1.0, mode, f"{target.kind}/{target.name}", gpu_product, opted_in)
 
 
+def _last_measured(service: SpeculativeService) -> HistoryEntry | None:
+    return next((one for one in service.status.history if one.measured_speedup is not None), None)
+
+
+def _of_measured_roll(
+    service: SpeculativeService, value: Callable[[HistoryEntry], float | None]
+) -> Iterator[LabelledValue]:
+    last = _last_measured(service)
+    if last is not None:
+        yield from one_value(value(last), last.from_arm or "", last.to_arm or "")
+
+
 def _roll_speedup(service: SpeculativeService, _: datetime) -> Iterator[LabelledValue]:
-    last = next((one for one in service.status.history if one.measured_speedup is not None), None)
+    last = _last_measured(service)
     if last is None:
         return
     for said, name in (("promised", "predicted_speedup"), ("measured", "measured_speedup")):
@@ -232,6 +245,18 @@ SERVICE_GAUGES: tuple[ServiceGauge, ...] = (
         "the load of the measurement, and what was measured of the pods of both arms.",
         _roll_speedup,
         ("from_arm", "to_arm", "result", "figure", "bound"),
+    ),
+    ServiceGauge(
+        "breakeven_roll_timestamp_seconds",
+        "When that change of arm ended.",
+        lambda service, _: _of_measured_roll(service, lambda roll: roll.time.timestamp()),
+        ("from_arm", "to_arm"),
+    ),
+    ServiceGauge(
+        "breakeven_roll_load_requests_per_second",
+        "Load per replica at which it was measured.",
+        lambda service, _: _of_measured_roll(service, lambda roll: roll.load_rps),
+        ("from_arm", "to_arm"),
     ),
 )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
@@ -195,6 +198,31 @@ def test_the_report_is_made_of_the_profile_in_force(verbs, tmp_path):
 PROMETHEUS = "BREAKEVEN_PROMETHEUS_ADDRESS"
 
 
+@contextlib.contextmanager
+def answering_nothing():
+    """A Prometheus without a series; yields its address."""
+
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self):
+            kind = "matrix" if "query_range" in self.path else "vector"
+            body = json.dumps({"status": "success", "data": {"resultType": kind, "result": []}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Empty)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def names_prometheus(address, namespace="breakeven"):
     """A pod of an operator that asks this Prometheus."""
     environment = [{"name": PROMETHEUS, "value": address}]
@@ -233,6 +261,25 @@ def test_history_asks_about_the_pods_and_the_candidates_of_the_service(verbs, ca
     assert words[:5] == ["--match", "model_name=chat", "--match", "namespace=llm", "--match"]
     assert words[5].startswith(r"pod=~chat\-vllm-")
     assert "--gpu NVIDIA-A100-SXM4-80GB --arm eagle3/3" in " ".join(words)
+
+
+@pytest.mark.parametrize(("words", "named"), [(["-n", "llm"], "{specsvc_namespace="), (["-A"], "{}")])
+def test_savings_asks_the_prometheus_of_the_operator_about_the_services_of_a_namespace(
+    verbs, capfd, words, named
+):
+    with answering_nothing() as address:
+        (verbs.folder / "pods").write_text(json.dumps({"items": [names_prometheus(address)]}))
+        done = CliRunner().invoke(root, ["savings", *words, "--since=2d", "-o", "csv"])
+    said = capfd.readouterr().err
+    assert (done.exit_code, f"no series breakeven_service_info{named}" in said) == (1, True), said
+    done = CliRunner().invoke(root, ["savings", *words, "--prometheus=ftp://x"])
+    assert (done.exit_code, "'ftp://x'" in capfd.readouterr().err) == (1, True)
+
+
+def test_savings_says_that_no_operator_names_a_prometheus(verbs):
+    (verbs.folder / "pods").write_text(json.dumps({"items": []}))
+    done = CliRunner().invoke(root, ["savings", "-n", "llm"])
+    assert "name no Prometheus, or may not be read; expected --prometheus" in str(done.exception)
 
 
 def test_pods_of_the_operator_are_looked_for_where_its_lease_is(verbs, board):
@@ -503,6 +550,7 @@ def test_no_verb_imports_numpy(losing):
         ["status", "-A"], ["status", "chat", "--json"], ["explain", "chat"], ["export", "chat"], ["diff", "chat"], ["pause", "chat"],
         ["resume", "chat", "--retry"], ["pin", "chat", "eagle/3"], ["recalibrate", "chat"], ["report", "chat", "--to", page],
         ["doctor", "chat", "--prometheus", "http://127.0.0.1:9"], ["history", "chat", "--prometheus", "http://127.0.0.1:9"],
+        ["savings", "-n", "llm", "--prometheus", "http://127.0.0.1:9"],
         ["unpin", "chat"], ["pause", "--all"], ["board"],
     ]  # fmt: skip
     (losing.folder / "pods").write_text(json.dumps({"items": [operator_pod("op-1")]}))
@@ -518,6 +566,7 @@ def test_no_verb_imports_numpy(losing):
     ends = {
         "doctor": "1 1",
         "history": "1 1",
+        "savings": "1 1",
         "board": "1 kubectl port-forward has ended; its message stands above",
     }
     ended = [line.removeprefix("> ") for line in done.stdout.splitlines() if line.startswith("> ")]

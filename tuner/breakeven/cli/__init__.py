@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "calibrate": "Sweep one running engine and append its points.",
     "answers": "Does an arm answer as no speculation does.",
     "history": "A workload's past at Prometheus as a points file.",
+    "savings": "What speculation saved in each month, from experiments alone.",
     "report": "One self-contained HTML page (and PNGs) of a profile.",
     "lint": "Lines a manifest needs for opt-in and draining.",
     "doctor": "Does speculation pay right now, and if not, why.",

@@ -29,6 +29,7 @@ from breakeven.cli.prometheus_options import (
     read_matcher,
     read_prefix,
     series_options,
+    span_seconds,
 )
 from breakeven.errors import InputError
 
@@ -39,21 +40,10 @@ if TYPE_CHECKING:
     from breakeven.serving.promql import Matcher
 
 
-_UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_LONGEST_S = 400 * 86400
 _MOST_WINDOWS = 20_000
 _POD_OF = r"-([a-z0-9]+-)?[a-z0-9]+"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _STEPS = 1000
-
-
-def _seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
-    """A span such as 14d, 36h or 90m in seconds; wrong usage if it is none, or beyond 400 days."""
-    found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
-    seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
-    if not 0 < seconds <= _LONGEST_S:
-        raise click.BadParameter(f"{text!r} is no span; expected such as 14d, 36h or 90m, at most 400d")
-    return seconds
 
 
 def _read_past(options: dict[str, Any]) -> KnownPast:
@@ -125,7 +115,7 @@ _LONGEST_NAME = 120
     "since_s",
     default="14d",
     show_default=True,
-    callback=_seconds,
+    callback=span_seconds,
     metavar="SPAN",
     help="How far back to look: m, h, d or w behind a number.",
 )

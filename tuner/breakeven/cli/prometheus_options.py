@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from breakeven.past.courses import TimeGrid
     from breakeven.prometheus_queries import Prometheus
     from breakeven.readers.prometheus import Samples
-    from breakeven.serving.promql import Matcher
+    from breakeven.serving.promql import Matcher, RangeQuestion
 
 prometheus_options = gathered(
     "access",
@@ -153,8 +153,16 @@ class AskedPrometheus(NamedTuple):
         """
         from breakeven.serving.promql import RangeQuestion
 
+        return self.asked(RangeQuestion(promql, grid.first_s, grid.last_s, grid.step_s))
+
+    def asked(self, question: RangeQuestion) -> list[Samples]:
+        """Series of a range query.
+
+        Raises:
+            BreakevenError: there is no usable answer.
+        """
         with self._named():
-            return self.client.over(RangeQuestion(promql, grid.first_s, grid.last_s, grid.step_s))
+            return self.client.over(question)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
@@ -166,6 +174,19 @@ class AskedPrometheus(NamedTuple):
             more = "give a credential (--bearer-token-env, --basic-user, --tenant)"
             parts = (f"{error}", error.said, more if error.status in {401, 403} else "")
             raise BreakevenError(f"{self.client.url}: Prometheus {'; '.join(filter(None, parts))}") from error
+
+
+_UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_LONGEST_S = 400 * 86400
+
+
+def span_seconds(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
+    """A span such as 14d, 36h or 90m in seconds; wrong usage if it is none, or beyond 400 days."""
+    found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
+    seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
+    if not 0 < seconds <= _LONGEST_S:
+        raise click.BadParameter(f"{text!r} is no span; expected such as 14d, 36h or 90m, at most 400d")
+    return seconds
 
 
 def read_matcher(text: str) -> Matcher:

@@ -22,6 +22,7 @@ from breakeven.laws.arrays import Span
 
 if TYPE_CHECKING:
     from breakeven.profile import Conditions, Profile
+    from breakeven.reporting.page import Table
     from breakeven.reporting.profile_page import Recommended
 
 
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 )
 @click.option("--rps", type=Number(0, 1e6), help="Its load per replica: of the verdict, with --arm.")
 @click.option("--note", default="", help="A sentence below the verdict, such as what a service gains by it.")
+@click.option(
+    "--receipts", type=InputFile(), help="Output of `breakeven savings --json`: its table on the page."
+)
 @steps_option
 @length_options
 @prompts_option
@@ -67,6 +71,7 @@ def command(
     note: str,
     arm: str | None,
     rps: float | None,
+    receipts: Path | None,
     steps: tuple[str, ...],
     lengths: Conditions,
     prompts: tuple[float, ...] | None,
@@ -87,7 +92,7 @@ def command(
     """
     from breakeven.errors import InputError
     from breakeven.reporting.page import render_png
-    from breakeven.reporting.profile_page import drawings, page_title, render_report, verdict
+    from breakeven.reporting.profile_page import Beside, drawings, page_title, render_report, verdict
 
     if output.suffix not in {".html", ".png"}:
         raise InputError("--output", f"{output.name!r}", "a name ending in .html or .png")
@@ -103,7 +108,11 @@ def command(
     if output.suffix == ".html":
         answer = verdict(profile, shaded, conditions, prompt_parts(prompts), about)
         written[output] = render_report(
-            profile, title or page_title(profile), shaded, conditions, note, answer
+            profile,
+            title or page_title(profile),
+            shaded,
+            conditions,
+            Beside(note, answer, _receipts(receipts)),
         )
     if png or output.suffix == ".png":
         for name, draw in drawings(profile, shaded, conditions).items():
@@ -115,6 +124,19 @@ def command(
         echo_result({"written": [str(path) for path in written], "confidence": profile.confidence})
     else:
         click.echo("\n".join(str(path) for path in written))
+
+
+def _receipts(file: Path | None) -> tuple[Table, ...]:
+    """The table of a file of receipts; a refused input if it holds none."""
+    from breakeven.intake import json_value
+    from breakeven.past.receipt_table import notes, of_document, table
+    from breakeven.reporting.page import Table
+
+    if file is None:
+        return ()
+    given = json_value(file.read_bytes(), str(file), "the output of `breakeven savings --json`")
+    found, price, currency = of_document(given, str(file))
+    return (Table("Receipts", *table(found, price, currency), note=" ".join(notes(found))),)
 
 
 def _about(profile: Profile, arm: str | None, rps: float | None) -> Recommended | None:

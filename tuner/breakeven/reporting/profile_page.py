@@ -32,18 +32,27 @@ class Recommended(NamedTuple):
     rps: float | None = None
 
 
+class Beside(NamedTuple):
+    """What the asker adds to a page: `answer` in place of the `verdict`, a note below it, and tables before the page's own."""
+
+    note: str = ""
+    answer: str = ""
+    tables: tuple[Table, ...] = ()
+
+
+NOTHING_BESIDE = Beside()
+
+
 def render_report(
     profile: Profile,
     title: str,
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
-    note: str = "",
-    answer: str = "",
+    beside: Beside = NOTHING_BESIDE,
 ) -> str:
     """One self-contained HTML page of a profile with at least one law.
 
-    The load range is shaded: loads per replica that the fleet sees. The conditions hold for everything but the fit. `answer` stands at
-    the top, else the `verdict`; a note of the asker stands below it.
+    The load range is shaded: loads per replica that the fleet sees. The conditions hold for everything but the fit.
     """
     kinds = computed.kinds_over_load(computed.arm_curves(profile, conditions))
     told = {"kinds": f" {computed.which_kind(kinds, load_range_rps)}" if kinds else ""}
@@ -55,11 +64,11 @@ def render_report(
         ReportPage(
             title=title,
             facts=[*_facts(profile, title), *_asked(profile, conditions)],
-            verdict=answer or verdict(profile, load_range_rps, conditions),
-            note=note,
+            verdict=beside.answer or verdict(profile, load_range_rps, conditions),
+            note=beside.note,
             pictures=pictures,
             warnings=profile.warnings,
-            tables=_tables(profile),
+            tables=[*beside.tables, *_tables(profile)],
             footer=f"breakeven {__version__}. Speedups are at equal request rate (open loop, Poisson) against no speculation.",
         )
     )

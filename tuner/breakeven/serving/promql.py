@@ -138,6 +138,11 @@ class RangeQuestion(NamedTuple):
         steps_before, steps = (int(time_s // step_s) for time_s in (end_s - span_s, end_s))
         return cls(expression, (steps_before + 1) * step_s, steps * step_s, step_s)
 
+    def as_subquery(self) -> str:
+        """The same as an instant query; both times are multiples of the step."""
+        span_s = self.last_s - self.first_s + self.step_s
+        return f"({self.promql})[{span_s}s:{self.step_s}s] @ {self.last_s}"
+
 
 HTTP_REQUESTS = "http_requests_total"
 """Of prometheus-fastapi-instrumentator, on vLLM's own page: labels handler, method and status (`2xx`, `4xx`, ...)."""

@@ -1,0 +1,130 @@
+"""`breakeven savings`: what speculation saved or lost in each month, of the operator's own metrics."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from breakeven.cli.output import (
+    DEFAULT_CONFIDENCE,
+    echo_result,
+    json_option,
+    print_table,
+    print_text,
+)
+from breakeven.cli.parameters import Number
+from breakeven.cli.prometheus_options import (
+    AskedPrometheus,
+    prometheus_options,
+    read_matcher,
+    span_seconds,
+)
+from breakeven.errors import InputError
+
+if TYPE_CHECKING:
+    from breakeven.past.receipts import Receipt
+    from breakeven.serving.promql import Matcher
+
+_CURRENCY = re.compile(r"[A-Z]{3}")
+
+
+def _read(server: AskedPrometheus, matchers: list[Matcher], since_s: int) -> tuple[Receipt, ...]:
+    """Receipts of a past.
+
+    Raises:
+        BreakevenError: no usable answer, or no series of an operator.
+    """
+    from breakeven.past.receipt_reading import answered, reading
+
+    return answered(reading(matchers, time.time(), since_s), server.asked)
+
+
+def _price(server: AskedPrometheus, given: float | None) -> float | None:
+    """The given price, else the operator's; None if neither is set, or operators have several."""
+    if given is not None:
+        return given
+    found = {value for _, value in server.at("breakeven_gpu_price_per_hour") if value > 0.0}
+    return found.pop() if len(found) == 1 else None
+
+
+@click.command("savings")
+@prometheus_options
+@click.option(
+    "--since",
+    "since_s",
+    default="30d",
+    show_default=True,
+    callback=span_seconds,
+    metavar="SPAN",
+    help="How far back to look: m, h, d or w behind a number.",
+)
+@click.option("--namespace", metavar="NAME", help="Services of this namespace.  [default: of all]")
+@click.option("--service", metavar="NAME", help="Services of this name.")
+@click.option(
+    "--match",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help="Label matchers on the operator's series, such as cluster=prod; =, !=, =~ and !~ as in PromQL.",
+)
+@click.option(
+    "--price-per-gpu-hour",
+    "price",
+    type=Number(1e-6, 1e6),
+    help="Shows money.  [default: the chart's board.gpuPricePerHour]",
+)
+@click.option("--currency", default="", metavar="CODE", help="Of that price, such as EUR.")
+@click.option(
+    "--timeout-seconds",
+    type=Number(0.1),
+    default=30.0,
+    show_default=True,
+    help="For each answer of Prometheus.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="csv has columns of FOCUS 1.2.",
+)
+@json_option
+def command(form: str, *, as_json: bool, **options: Any) -> None:
+    """Add up what speculation saved or lost, for each service and calendar month (UTC), from experiments alone.
+
+    A window of five minutes is claimed if a roll that was measured led to the running arm, at most 30 days ago and at a load within
+    a factor of 1.5, or if a standing control measures the arm now. Requests in flight, times the measured speedup less 1, are its
+    request time. GPU-hours count only for replicas that no speculation would need, and that were removed after the roll. All other
+    hours are listed with the reason why nothing is claimed. Bounds add up linearly.
+
+    \b
+      breakeven savings --prometheus http://localhost:9090 --since 90d
+      breakeven savings --prometheus http://localhost:9090 --price-per-gpu-hour 2.5 --currency EUR -o csv
+    """
+    from breakeven.past.receipt_table import document, focus_csv, notes, table
+    from breakeven.serving.promql import Matcher
+
+    currency = options["currency"]
+    if currency and not _CURRENCY.fullmatch(currency):
+        raise InputError("--currency", repr(currency[:24]), "three capital letters, such as EUR")
+    server = AskedPrometheus.of(options["access"], options["timeout_seconds"])
+    matchers = [*map(read_matcher, options["match"])]
+    matchers += [
+        Matcher(label, "=", options[name])
+        for label, name in (("specsvc_namespace", "namespace"), ("specsvc", "service"))
+        if options[name] is not None
+    ]
+    found = _read(server, matchers, options["since_s"])
+    price = _price(server, options["price"])
+    if as_json or form == "json":
+        echo_result(document(found, price, currency) | {"confidence": DEFAULT_CONFIDENCE})
+    elif form == "csv":
+        click.echo(focus_csv(found, price, currency), nl=False)
+    else:
+        print_table(*table(found, price, currency))
+        for one in notes(found):
+            print_text(one, mark="  ")
