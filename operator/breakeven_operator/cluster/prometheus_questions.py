@@ -81,6 +81,7 @@ _PROMPTS_PER_QUERY = 500
 _ROLLED_PER_QUERY = 250
 # Only the last hours of a longer roll are measured: the answer must have a bound.
 _LONGEST_ROLL_S = 6 * 3600
+_CONTROLLED_S = 3600
 ANYWHERE: Final = NamespacedName("", "")
 """Among the workloads whose pods are asked for: one of them has pods and no series, so it is asked whose series there are anywhere."""
 
@@ -359,6 +360,11 @@ def _of_pods(watch: Watch, pods: Mapping[NamespacedName, int]) -> Iterator[str]:
         )
 
 
+def _of_controlled(watch: Watch, targets: Collection[NamespacedName]) -> Iterator[str]:
+    """One query of all, because blocks of two answers would lie at other times."""
+    yield roll_query(sorted(targets), watch.engines, _CONTROLLED_S, block_s(watch.window_s))
+
+
 def _of_past(watch: Watch, services: Mapping[str, int]) -> Iterator[str]:
     for part in parted(services, _SERVICES_PER_QUERY):
         yield past_query(part, watch.engines, watch.oldest_s, watch.window_s)
@@ -552,6 +558,19 @@ PASTS: StandingQuestion[Watch, PastReading] = StandingQuestion(
         f"loads of the past {duration_text(watch.oldest_s)} cannot be read, so present loads are taken to last: {error}"
     ),
 )
+# Of targets that have a standing control, and of the controls: twice an hour, about an hour.
+CONTROLS: StandingQuestion[Watch, RollReading] = replace(
+    ARRIVALS,
+    ask=_queries(_of_controlled, read_roll, "pods", past=True),
+    subject=lambda service: (
+        target_name(service)
+        if service.spec.control_of is not None or service.status.control is not None
+        else None
+    ),
+    pause_s=lambda _: _CONTROLLED_S / 2.0,
+    retry_s=60.0,
+    patience=(0, 0),
+)
 EACH_CYCLE: Final[tuple[StandingQuestion[Watch, Any], ...]] = (
     FLEET,
     SUMS,
@@ -561,6 +580,7 @@ EACH_CYCLE: Final[tuple[StandingQuestion[Watch, Any], ...]] = (
     ROLLS,
     LATER,
     ARRIVALS,
+    CONTROLS,
     GUARDS,
 )
 

@@ -25,7 +25,7 @@ from breakeven.phrases import (
 )
 from breakeven.reasons import PAYS, SIDES
 from breakeven.serving.opt_in import ANNOTATION
-from breakeven_operator.plugin.explanation import reason_word, worths
+from breakeven_operator.plugin.explanation import controlled, reason_word, worths
 from breakeven_operator.plugin.service_view import Json, ServiceView, number_of, sentence
 from breakeven_operator.plugin.wanted_arm import WantedArm
 
@@ -96,8 +96,7 @@ def _measured(service: ServiceView, wanted: WantedArm, fits: Mapping[str, Json])
         if wanted.arm in {one.get("fromArm"), one.get("toArm")} and one.get("measuredSpeedup"):
             yield f"A roll before, {one.get('result')}: {sentence(one.get('message'))}"
             break
-    if said := sentence(service.part("control").get("message")):
-        yield said
+    yield from controlled(service)
     words = {one.get("arm"): str(one.get("word")) for one in state.get("answers") or ()}
     if wanted.arm in words:
         entry = reason_word(words[wanted.arm])
