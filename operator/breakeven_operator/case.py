@@ -393,7 +393,7 @@ class Verdict:
 
 
 class StandingControl(NamedTuple):
-    """The service whose target keeps the other arm, that target, and the work of both targets' pods in the last hour."""
+    """The service whose target keeps the other arm, that target, and the work of both targets' pods in the last windows."""
 
     service: SpeculativeService
     workload: Workload | None

@@ -89,7 +89,7 @@ async def test_no_speculation_stays_beside_an_arm_and_the_speedup_of_now_is_meas
     found = world.measured
     assert (found["arm"], found["against"], found["service"]) == ("eagle/3", "none", "chat-control")
     assert float(found["speedupLower"]) < true < float(found["speedupUpper"])
-    assert "measured side by side at 3 rps per replica within the last hour" in found["message"]
+    assert "measured side by side at 3 rps per replica in the last 12 windows" in found["message"]
     assert found["message"].endswith("control chat-control: 1 of 5 pods runs the other arm")
     shown = {
         sample.labels["bound"]: sample.value

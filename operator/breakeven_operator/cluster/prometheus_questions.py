@@ -28,6 +28,7 @@ from breakeven_operator.case import (
 )
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import (
+    CONTROL_WINDOWS,
     arrivals_query,
     block_s,
     fleet_query,
@@ -81,7 +82,6 @@ _PROMPTS_PER_QUERY = 500
 _ROLLED_PER_QUERY = 250
 # Only the last hours of a longer roll are measured: the answer must have a bound.
 _LONGEST_ROLL_S = 6 * 3600
-_CONTROLLED_S = 3600
 ANYWHERE: Final = NamespacedName("", "")
 """Among the workloads whose pods are asked for: one of them has pods and no series, so it is asked whose series there are anywhere."""
 
@@ -362,7 +362,9 @@ def _of_pods(watch: Watch, pods: Mapping[NamespacedName, int]) -> Iterator[str]:
 
 def _of_controlled(watch: Watch, targets: Collection[NamespacedName]) -> Iterator[str]:
     """One query of all, because blocks of two answers would lie at other times."""
-    yield roll_query(sorted(targets), watch.engines, _CONTROLLED_S, block_s(watch.window_s))
+    yield roll_query(
+        sorted(targets), watch.engines, CONTROL_WINDOWS * watch.window_s, block_s(watch.window_s)
+    )
 
 
 def _of_past(watch: Watch, services: Mapping[str, int]) -> Iterator[str]:
@@ -558,7 +560,7 @@ PASTS: StandingQuestion[Watch, PastReading] = StandingQuestion(
         f"loads of the past {duration_text(watch.oldest_s)} cannot be read, so present loads are taken to last: {error}"
     ),
 )
-# Of targets that have a standing control, and of the controls: twice an hour, about an hour.
+# Of targets that have a standing control, and of the controls: twice in the time that they are compared over.
 CONTROLS: StandingQuestion[Watch, RollReading] = replace(
     ARRIVALS,
     ask=_queries(_of_controlled, read_roll, "pods", past=True),
@@ -567,7 +569,7 @@ CONTROLS: StandingQuestion[Watch, RollReading] = replace(
         if service.spec.control_of is not None or service.status.control is not None
         else None
     ),
-    pause_s=lambda _: _CONTROLLED_S / 2.0,
+    pause_s=lambda watch: CONTROL_WINDOWS * watch.window_s / 2.0,
     retry_s=60.0,
     patience=(0, 0),
 )

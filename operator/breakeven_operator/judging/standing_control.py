@@ -16,6 +16,7 @@ from breakeven.phrases import counted, figure, ratio_text, spoken
 from breakeven.planning.roll_experiment import MeasuredSpeedup, experiment
 from breakeven.profile import Profile
 from breakeven_operator.case import HOLD, SWITCH, Case, StandingControl
+from breakeven_operator.observing.fleet_query import CONTROL_WINDOWS
 from breakeven_operator.observing.roll_metrics import PairedPods, both_arms
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.figures import bounded
@@ -91,7 +92,7 @@ def with_evidence(memory: MemoryStatus, control: SpeculativeService, profile: st
 
 
 def measured_control(case: Case, control: StandingControl) -> ControlStatus:
-    """The speedup of the target's arm over the control's arm in the last hour, or why there is none."""
+    """The speedup of the target's arm over the control's arm in the last windows, or why there is none."""
     name, before = control.service.metadata.name, case.service.status.control
     current = control.service.status.current
     arm = case.running.arm.name if case.running.arm is not None else None
@@ -202,7 +203,7 @@ def _with_speedup(
     known = Estimate(found.speedup, *found.bounds(CONFIDENCE))
     said = (
         f"{spoken(status.arm)} is {ratio_text(known)} against {spoken(status.against)}, measured side by side at {figure(found.rps)} rps "
-        f"per replica within the last hour, from {counted(round(found.requests), 'request')}; control {status.service}: {cost}"
+        f"per replica in the last {CONTROL_WINDOWS} windows, from {counted(round(found.requests), 'request')}; control {status.service}: {cost}"
     )
     first = (before.first_lower, before.first_upper) if before is not None else (None, None)
     since = before.since_time if before is not None else None

@@ -222,14 +222,14 @@ class ControlStatus(StatusModel):
     arm: ArmName | None = row("The arm of the target.", IN_NOTES)
     against: ArmName | None = row("The arm of the control.", IN_NOTES)
     speedup: Number | None = row(
-        "Measured latency on the control's arm over latency on the target's arm, at equal load within the last hour; above 1 the target's is "
-        "faster.",
+        "Measured latency on the control's arm over latency on the target's arm, at equal load over the last twelve windows; above 1 the "
+        "target's is faster.",
         IN_NOTES,
         Renewal.MOVED,
         FigureGauge(
             "breakeven_control_speedup_ratio",
-            "Measured latency on the arm `against`, which the standing control runs, over latency on the target's arm, at equal load within the "
-            "last hour; above 1 the target's arm is faster. Absent while nothing is measured.",
+            "Measured latency on the arm `against`, which the standing control runs, over latency on the target's arm, at equal load over the "
+            "last twelve windows, by default an hour; above 1 the target's arm is faster. Absent while nothing is measured.",
             {"arm": "arm", "against": "against"},
             ends=ends_of("speedup"),
             fresh=True,
@@ -237,7 +237,7 @@ class ControlStatus(StatusModel):
     )
     speedup_lower: Number | None = row("Lower bound of it.", IN_NOTES, Renewal.MOVED)
     speedup_upper: Number | None = row("Upper bound of it.", IN_NOTES, Renewal.MOVED)
-    time: Instant | None = row("When the measured hour ended.", IN_NOTES, Renewal.MOVED)
+    time: Instant | None = row("When the last of these windows ended.", IN_NOTES, Renewal.MOVED)
     since_time: Instant | None = row("Since when the speedup has been such.", IN_NOTES)
     first_lower: Number | None = row("Lower bound of it then.", IN_NOTES)
     first_upper: Number | None = row("Upper bound of it then.", IN_NOTES)
