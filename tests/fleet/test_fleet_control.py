@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import functools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -72,12 +75,22 @@ class ControlWorld(FleetWorld):
             await self.cycle(cycle_s)
 
 
-async def speculating(**given) -> ControlWorld:
+@functools.cache
+def played(*, stateful: bool) -> ControlWorld:
+    async def made() -> ControlWorld:
+        world = ControlWorld(stateful=stateful)
+        await world.speculate()
+        await world.hours(1.2)
+        return world
+
+    # A loop of its own, because a test's loop runs.
+    with ThreadPoolExecutor(1) as apart:
+        return apart.submit(lambda: asyncio.run(made())).result()
+
+
+async def speculating(*, stateful: bool = False) -> ControlWorld:
     """The service speculates, and its control has seen it for an hour."""
-    world = ControlWorld(**given)
-    await world.speculate()
-    await world.hours(1.2)
-    return world
+    return played(stateful=stateful).copied()
 
 
 @pytest.mark.parametrize("stateful", [False, True])

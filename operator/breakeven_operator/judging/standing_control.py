@@ -122,6 +122,8 @@ def _why_not(case: Case, control: StandingControl, arm: str | None, against: str
     theirs, name = control.workload, control.service.metadata.name
     if theirs is None or arm is None or against is None:
         return "its target, or an arm, is not known"
+    if case.spec.metrics_source != control.service.spec.metrics_source:
+        return f"metricsSource of {case.service.metadata.name} and of its control differ"
     if arm == against:
         return f"both run {spoken(arm)}"
     if any(
