@@ -90,7 +90,9 @@ def played(*, stateful: bool) -> ControlWorld:
 
 async def speculating(*, stateful: bool = False) -> ControlWorld:
     """The service speculates, and its control has seen it for an hour."""
-    return played(stateful=stateful).copied()
+    world = played(stateful=stateful).copied()
+    assert isinstance(world, ControlWorld)
+    return world
 
 
 @pytest.mark.parametrize("stateful", [False, True])

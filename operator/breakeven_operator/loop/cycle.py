@@ -293,7 +293,7 @@ class Reconciler:
             report.errors.append(str(error))
             return
         legible = [run for run in finished if problem_of(run) is None]
-        old = housekeeping.retire(service, legible, observation.profiles, in_force)
+        old = housekeeping.retire(service, legible, own, in_force)
         await self._writer.carry_out(ActionPlan(service.ref, old), report)
 
     # Reporting: services that failed or are invalid, lone profiles, annotated workloads.
