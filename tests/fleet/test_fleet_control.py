@@ -98,6 +98,7 @@ async def speculating(*, stateful: bool = False) -> ControlWorld:
 @pytest.mark.parametrize("stateful", [False, True])
 async def test_no_speculation_stays_beside_an_arm_and_the_speedup_of_now_is_measured(stateful):
     world = await speculating(stateful=stateful)
+    await world.cycle(60.0)
     assert (world.value, world.control_value) == (VALUE, None), "no speculation ran already"
     true = world.lawful_s(next(iter(world.laws)), 3.0) / world.lawful_s(EAGLE, 3.0)
     assert world.speedup == pytest.approx(true, rel=0.02)
