@@ -42,6 +42,7 @@ from breakeven_operator.resources.servicestatus import (
     ObjectiveFinding,
     ObjectiveStatus,
 )
+from breakeven_operator.resources.targetstatus import ControlStatus
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.step import Calibrated, ProfileEntry, RolloutContext, RolloutStep, settled
 from breakeven_operator.workloads.running_arm import RunningArm
@@ -397,6 +398,14 @@ class Verdict:
         return self.decision.against_none if self.decision is not None else None
 
 
+class StandingControl(NamedTuple):
+    """The service whose target keeps the other arm, that target, and the work of both targets' pods in the last windows."""
+
+    service: SpeculativeService
+    workload: Workload | None
+    reading: RollReading | None
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceObservation:
     """One service's surroundings, and settings of the operator for it; answers of Prometheus are None if it was not asked.
@@ -417,6 +426,8 @@ class ServiceObservation:
         may_roll: whether the fleet's number of rolls at a time allows another one.
         gpu_price_per_hour: price of a GPU; a status says no money without one.
         takes_proposals: whether an admission policy puts arms into owners' rollouts.
+        controlled: the service of which this one is the standing control; None if there is none of that name.
+        control: the standing control of this service.
     """
 
     workload: Workload | None
@@ -442,6 +453,8 @@ class ServiceObservation:
     may_roll: bool = True
     gpu_price_per_hour: float | None = None
     takes_proposals: bool = False
+    controlled: SpeculativeService | None = None
+    control: StandingControl | None = None
 
 
 @dataclass(frozen=True)
@@ -451,8 +464,9 @@ class Case:
     The target's template asks for the `running` arm, and its series have the label `model_name`. `roll` has Prometheus' answers
     about a roll under way. `need` is None before it was worked out, `objectives` if there are none, and
     `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted. `breach` is the
-    user's guard that is exceeded; None if none is known to be. `cannot_roll` forbids a roll at any time, `may_roll` is whether the
-    fleet's number of rolls at a time allows one, and `waits` is why the API server is not asked for a write again yet.
+    user's guard that is exceeded; None if none is known to be. `control` is what the standing control measures; None without one.
+    `cannot_roll` forbids a roll at any time, `may_roll` is whether the fleet's number of rolls at a time allows one, and `waits` is
+    why the API server is not asked for a write again yet.
     """
 
     service: SpeculativeService
@@ -471,6 +485,7 @@ class Case:
     cannot_roll: Refusal | None = None
     may_roll: bool = True
     waits: RefusedWrite | None = None
+    control: ControlStatus | None = None
 
     @cached_property
     def spec(self) -> SpeculativeServiceSpec:

@@ -42,6 +42,16 @@ class ClusterReason(StrEnum):
         "updatePolicy.pinnedArm says which arm runs.",
         "Remove pinnedArm to let figures decide.",
     )
+    CONTROL = (
+        "Control",
+        "spec.controlOf names a service beside which this target keeps the other arm, so that the speedup of now is measured.",
+        "Nothing to do; without controlOf figures decide.",
+    )
+    CONTROL_MOVED = (
+        "ControlMoved",
+        "The speedup that the standing control measures has significantly changed.",
+        "Look at what changed then: image, texts, load; ask for a calibration if the gain is gone.",
+    )
     ARM_UNMEASURED = (
         "ArmUnmeasured",
         "The profile in force has not measured the arm that updatePolicy.pinnedArm names, so nothing is rolled to it; or not the schedule of draft lengths that the target runs.",
@@ -534,6 +544,7 @@ QUIET: Final = frozenset(
         ClusterReason.DISABLED,
         ClusterReason.PAUSED,
         ClusterReason.PINNED,
+        ClusterReason.CONTROL,
         ClusterReason.CALIBRATION_RUNNING,
         ClusterReason.TOO_FEW_REQUESTS,
         ClusterReason.NO_PROFILE,

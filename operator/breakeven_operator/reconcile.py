@@ -32,6 +32,7 @@ from breakeven_operator.judging.doubts import doubt_of, findings_of, rules_of, t
 from breakeven_operator.judging.gates import held, proposed, refuse_owners_arm, took_proposal
 from breakeven_operator.judging.judge import judge
 from breakeven_operator.judging.scaling import fleet_need
+from breakeven_operator.judging.standing_control import measured_control, with_evidence
 from breakeven_operator.observing.fleet_query import workload_of
 from breakeven_operator.observing.latency_metrics import latencies_of, prompts_of
 from breakeven_operator.observing.live_metrics import WatchedPods, read_service
@@ -160,11 +161,13 @@ def read_case(
     if state.profile_name not in {None, memory.profile}:
         # Lessons about another profile do not count.
         memory = memory.replace(evidence=())
+    if observation.control is not None:
+        memory = with_evidence(memory, observation.control.service, state.profile_name)
     context = replace(context, memory=memory)
     window_s = spec.metrics_source.window_seconds
     measured_latencies = latencies_of(observation.latencies, watched, live)
     objectives = measured(spec.slo, measured_latencies, service.status.objectives, window_s, now)
-    return Case(
+    case = Case(
         service,
         context,
         state,
@@ -178,6 +181,9 @@ def read_case(
         model_name=model_name,
         roll=observation.roll or NOT_ASKED,
     )
+    if observation.control is None:
+        return case
+    return replace(case, control=measured_control(case, observation.control))
 
 
 def _present(

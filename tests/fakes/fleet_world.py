@@ -435,7 +435,7 @@ class FleetWorld:
             # Counts until now belong to the load before.
             self.prometheus.count()
         traffic.rps, traffic.answered_share = rps, min(1.0, 1 / c2_s / max(rps, 1e-9))
-        traffic.latency_s = self.loaded_s = self._lawful_s(arm, rps)
+        traffic.latency_s = self.loaded_s = self.lawful_s(arm, rps)
         traffic.tokens_per_step = self.loaded_tokens = 2.5 if arm == EAGLE else 1.0
 
     def play(self, *stretches: CoursePart, seed: int = 0, patience_s: float = math.inf) -> None:
@@ -446,7 +446,8 @@ class FleetWorld:
         self.prometheus.course = course
         self.prometheus.traffic.came_at_s, self.prometheus.traffic.scrape_s = course.came_at_s, 5.0
 
-    def _lawful_s(self, arm: Arm, rps: float, product: str = GPU) -> float:
+    def lawful_s(self, arm: Arm, rps: float, product: str = GPU) -> float:
+        """Latency (s) of an arm at a rate, by its law."""
         c1_s, c2_s = self.laws_on.get(product, self.laws)[arm]
         return float(open_loop_latency(c1_s, c2_s, rps)) if rps * c2_s < 0.95 else 30.0
 
@@ -458,7 +459,7 @@ class FleetWorld:
             return None
         arm = EAGLE if value not in {None, "null"} else NO_SPECULATION
         product = self.products.get(pod["spec"].get("nodeName", ""), GPU)
-        return self._lawful_s(arm, self.prometheus.reached_rps(pod), product)
+        return self.lawful_s(arm, self.prometheus.reached_rps(pod), product)
 
     @property
     def products(self) -> dict[str, str]:

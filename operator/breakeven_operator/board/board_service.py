@@ -28,7 +28,16 @@ from breakeven_operator.board.load_trail import LoadSample
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import WhatIf, answered_form
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.plugin.explanation import changes, losing, needed, waits, why, words, worths
+from breakeven_operator.plugin.explanation import (
+    changes,
+    controlled,
+    losing,
+    needed,
+    waits,
+    why,
+    words,
+    worths,
+)
 from breakeven_operator.plugin.service_table import measuring
 from breakeven_operator.plugin.service_view import ServiceView
 from breakeven_operator.plugin.wanted_arm import exported, wanted_arm
@@ -164,7 +173,7 @@ def service_page(
         why=tuple(why(view)),
         changes=(*changes(view), *(_needed(view, laws[1]) if laws is not None else ())),
         words=tuple(words(view)),
-        worth=tuple(worths(view)) if _has_worth(service) else (),
+        worth=(*(worths(view) if _has_worth(service) else ()), *controlled(view)),
         profile=laws[0] if laws is not None else "",
         curve=speedup_picture(curves, status) if curves else None,
         which=which_kind(kinds) if (kinds := kinds_over_load(curves)) else "",

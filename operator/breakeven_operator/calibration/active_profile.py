@@ -142,6 +142,8 @@ def spared(first: FirstAnswer | None) -> DueRun | None:
 
 def held_back(service: SpeculativeService, trigger: Trigger, identity: Identity | None) -> str | None:
     """Why a run that is due is not created, whenever the last one was."""
+    if service.spec.control_of is not None:
+        return f"a control is not calibrated: the profiles of {service.spec.control_of} count"
     if service.spec.paused:
         return "no run starts while paused"
     if identity is None or identity.gpu_product is None:

@@ -280,6 +280,7 @@ def asked_pasts(
         measured = world.profiles.get(NamespacedName(service.metadata.namespace, service.metadata.name))
         pods = [pod["metadata"]["name"] for pod in world.target_pods(service)]
         ignored, seen = service.spec.calibration.past == "Ignore", service.status.target
+        ignored = ignored or service.spec.control_of is not None
         if measured or ignored or watch.source is None or not pods:
             continue
         if seen is None or not seen.model:

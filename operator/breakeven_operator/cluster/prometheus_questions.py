@@ -28,6 +28,7 @@ from breakeven_operator.case import (
 )
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import (
+    CONTROL_WINDOWS,
     arrivals_query,
     block_s,
     fleet_query,
@@ -359,6 +360,13 @@ def _of_pods(watch: Watch, pods: Mapping[NamespacedName, int]) -> Iterator[str]:
         )
 
 
+def _of_controlled(watch: Watch, targets: Collection[NamespacedName]) -> Iterator[str]:
+    """One query of all, because blocks of two answers would lie at other times."""
+    yield roll_query(
+        sorted(targets), watch.engines, CONTROL_WINDOWS * watch.window_s, block_s(watch.window_s)
+    )
+
+
 def _of_past(watch: Watch, services: Mapping[str, int]) -> Iterator[str]:
     for part in parted(services, _SERVICES_PER_QUERY):
         yield past_query(part, watch.engines, watch.oldest_s, watch.window_s)
@@ -552,6 +560,19 @@ PASTS: StandingQuestion[Watch, PastReading] = StandingQuestion(
         f"loads of the past {duration_text(watch.oldest_s)} cannot be read, so present loads are taken to last: {error}"
     ),
 )
+# Of targets that have a standing control, and of the controls: twice in the time that they are compared over.
+CONTROLS: StandingQuestion[Watch, RollReading] = replace(
+    ARRIVALS,
+    ask=_queries(_of_controlled, read_roll, "pods", past=True),
+    subject=lambda service: (
+        target_name(service)
+        if service.spec.control_of is not None or service.status.control is not None
+        else None
+    ),
+    pause_s=lambda watch: CONTROL_WINDOWS * watch.window_s / 2.0,
+    retry_s=60.0,
+    patience=(0, 0),
+)
 EACH_CYCLE: Final[tuple[StandingQuestion[Watch, Any], ...]] = (
     FLEET,
     SUMS,
@@ -561,6 +582,7 @@ EACH_CYCLE: Final[tuple[StandingQuestion[Watch, Any], ...]] = (
     ROLLS,
     LATER,
     ARRIVALS,
+    CONTROLS,
     GUARDS,
 )
 

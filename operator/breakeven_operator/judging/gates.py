@@ -309,7 +309,8 @@ GATES: Final = (
         ORDERED | LEAVING,
     ),
     Gate("this moment", _moment, LEAVING),
-    Gate("capacity during the roll", _capacity, LEAVING),
+    # The pods of the service beside a control carry its load meanwhile.
+    Gate("capacity during the roll", _capacity, LEAVING | {ClusterReason.CONTROL}),
     Gate(
         "other services",
         lambda case, _: (

@@ -20,7 +20,9 @@ from breakeven.reasons import Reason
 from breakeven.serving.vllm_versions import acceptance_differs
 from breakeven_operator.case import HOLD, RECOMMEND, STAY, SWITCH, Case, ServiceObservation, Verdict
 from breakeven_operator.cluster_reasons import ClusterReason
+from breakeven_operator.judging.standing_control import other_arm
 from breakeven_operator.observing.questions import policy_of, seen_of
+from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
 from breakeven_operator.resources.targetstatus import HistoryResult
@@ -41,9 +43,9 @@ def judge(case: Case, step: RolloutStep, observation: ServiceObservation) -> tup
     if step.busy and step.reason is not None:
         leads_to = case.spec.candidates.named(step.leads_to or "") or arm
         return Verdict(HOLD, leads_to, step.reason, step.message), memory
-    order = ordered(case, arm)
+    order = ordered(case, arm, observation.controlled)
     leave = why_leave(case, observation)
-    if leave is not None and order is None:
+    if leave is not None and (order is None or order.reason is ClusterReason.CONTROL):
         return Verdict(SWITCH, NO_SPECULATION, leave.reason, f"{arm} is left: {leave.message}"), memory
     decision, basis, doubt = None, Basis.MEASURED, None
     if case.live.usable and case.live.figures is not None:
@@ -277,30 +279,39 @@ def _time(epoch_s: float | None) -> datetime | None:
     return datetime.fromtimestamp(epoch_s, UTC) if epoch_s is not None else None
 
 
-def ordered(case: Case, arm: Arm) -> Verdict | None:
+def ordered(case: Case, arm: Arm, controlled: SpeculativeService | None) -> Verdict | None:
     """The verdict that a person has ordered, which outranks every figure; None if nobody has."""
     policy = case.spec.update_policy
     if policy.mode is Mode.DISABLED:
         return Verdict(HOLD, arm, ClusterReason.DISABLED, f"mode Disabled decides nothing; {keeping(arm)}")
-    return _pinned(case, policy.pinned_arm, arm) if policy.pinned_arm is not None else None
+    if policy.pinned_arm is not None:
+        return _asked(case, policy.pinned_arm, f"pinnedArm asks for {policy.pinned_arm}", arm)
+    if case.spec.control_of is None:
+        return None
+    wish = other_arm(case, arm, controlled)
+    if isinstance(wish, str):
+        return Verdict(HOLD, arm, ClusterReason.CONTROL, f"{wish}; {keeping(arm)}")
+    return _asked(case, *wish, arm, ClusterReason.CONTROL)
 
 
-def _pinned(case: Case, name: str, running: Arm) -> Verdict:
+def _asked(
+    case: Case, name: str, asks: str, running: Arm, reason: ClusterReason = ClusterReason.PINNED
+) -> Verdict:
     """A pinned arm is a person's choice of *which* arm; that it starts and serves must have been seen all the same."""
-    asks, wanted, state = f"pinnedArm asks for {name}", case.spec.candidates.named(name), case.calibrated
+    wanted, state = case.spec.candidates.named(name), case.calibrated
     measured = wanted is not None and wanted in case.spec.candidates.arms()
     if measured and wanted == running:
-        return Verdict(STAY, wanted, ClusterReason.PINNED, asks)
+        return Verdict(STAY, wanted, reason, asks)
     if state.profile is None:
-        reason = ClusterReason.PAUSED if case.spec.paused else state.reason
+        word = ClusterReason.PAUSED if case.spec.paused else state.reason
         message = f"{asks}, which waits for an accepted profile: {state.message}; {keeping(running)}"
-        return Verdict(HOLD, wanted, reason, message)
+        return Verdict(HOLD, wanted, word, message)
     if not measured or wanted not in {fit.arm for fit in state.profile.arms}:
         message = (
             f"{asks}, of which the profile in force has no measurement ({state.message}); {keeping(running)}"
         )
         return Verdict(HOLD, wanted, ClusterReason.ARM_UNMEASURED, message)
-    return Verdict(SWITCH, wanted, ClusterReason.PINNED, asks)
+    return Verdict(SWITCH, wanted, reason, asks)
 
 
 def keeping(arm: Arm) -> str:

@@ -272,7 +272,9 @@ class Reconciler:
         """Writes that must come after the status: marks on profiles and runs, and the removal of old ones."""
         service, observation, in_force = item.service, item.observation, item.in_force
         namespace = service.metadata.namespace
-        for action in housekeeping.mark_in_force(namespace, observation.profiles, in_force):
+        # A control uses the profiles of another service.
+        own = observation.profiles if service.spec.control_of is None else ()
+        for action in housekeeping.mark_in_force(namespace, own, in_force):
             await self._writer.carry_out(ActionPlan(service.ref, (action,)))
         ended = [run for run in observation.runs if run.status.ended]
         failures = self._writer.failures.about(service.metadata.uid, self._clock.now())
@@ -295,7 +297,7 @@ class Reconciler:
             self._writer.errors.append(str(error))
             return
         legible = [run for run in finished if problem_of(run) is None]
-        old = housekeeping.retire(service, legible, observation.profiles, in_force)
+        old = housekeeping.retire(service, legible, own, in_force)
         await self._writer.carry_out(ActionPlan(service.ref, old))
 
     # Reporting: services that failed or are invalid, lone profiles, annotated workloads.

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 from breakeven.errors import InputError
 from breakeven_operator.actions import WriteAnnotation, WriteStatus
-from breakeven_operator.case import FleetReading, ServiceObservation
+from breakeven_operator.case import FleetReading, ServiceObservation, StandingControl
 from breakeven_operator.cluster.prometheus_questions import (
     ARRIVALS,
+    CONTROLS,
     FLEET,
     GUARDS,
     LATENCIES,
@@ -67,6 +68,9 @@ class ServiceDecisions:
         self._unwritten: dict[str, tuple[MemoryStatus | None, MemoryStatus | None]] = {}
         # By uid: when this process last decided.
         self._decided: dict[str, datetime] = {}
+        # By namespace and name: every service, and its control.
+        self._services: dict[tuple[str, str], SpeculativeService] = {}
+        self._controls: dict[tuple[str, str], SpeculativeService] = {}
         # Generation and resume token: if a person changes them, refused writes are tried again at once.
         self._asked: dict[str, tuple[int, str]] = {}
 
@@ -80,6 +84,14 @@ class ServiceDecisions:
         self._unwritten = {uid: last for uid, last in self._unwritten.items() if uid in valid}
         self._decided = {uid: at for uid, at in self._decided.items() if uid in valid}
         self._asked = {uid: asked for uid, asked in self._asked.items() if uid in present}
+        named = {(one.metadata.namespace, one.metadata.name): one for one in world.services}
+        controls = ((place, one) for place, one in named.items() if one.spec.control_of is not None)
+        self._services = named
+        # Of several the first by name.
+        self._controls = {
+            (namespace, str(one.spec.control_of)): one
+            for (namespace, _), one in sorted(controls, key=lambda item: item[0], reverse=True)
+        }
 
     def remembered(self, stored: SpeculativeService) -> SpeculativeService:
         """A service as the API server holds it, with what was learned since its status was written."""
@@ -131,7 +143,7 @@ class ServiceDecisions:
                     runs.append(read_run(manifest))
                 except InputError as error:
                     self._warn(manifest["metadata"]["uid"], str(error))
-        watch = self._queries.watch_of(service)
+        watch, control = self._queries.watch_of(service), self._controls.get((namespace, name))
         return ServiceObservation(
             workload=self._workload(world, service, now),
             managed_by=older_claim(world.claims.get(target_of(service), ()), claim_of(service)),
@@ -145,7 +157,9 @@ class ServiceDecisions:
             latencies=world.answer(LATENCIES, watch),
             prompts=world.answer(PROMPTS, watch),
             known_pods=world.pod_names.get(namespace, frozenset()),
-            profiles=tuple(world.profiles.get(NamespacedName(namespace, name), ())),
+            profiles=tuple(
+                world.profiles.get(NamespacedName(namespace, service.spec.control_of or name), ())
+            ),
             runs=tuple(
                 sorted(runs, key=lambda run: (str(run.metadata.creation_timestamp or ""), run.metadata.name))
             ),
@@ -158,7 +172,15 @@ class ServiceDecisions:
             may_roll=may_roll,
             gpu_price_per_hour=self._settings.gpu_price_per_hour,
             takes_proposals=self._settings.next_rollout == "true",
+            controlled=self._services.get((namespace, service.spec.control_of or "")),
+            control=self._control(world, service, control, now) if control is not None else None,
         )
+
+    def _control(
+        self, world: Snapshot, service: SpeculativeService, found: SpeculativeService, now: datetime
+    ) -> StandingControl:
+        reading = world.answer(CONTROLS, self._queries.watch_of(service))
+        return StandingControl(self.remembered(found), self._workload(world, found, now), reading)
 
     def _workload(self, world: Snapshot, service: SpeculativeService, now: datetime) -> Workload | None:
         manifest = world.target_of(service)

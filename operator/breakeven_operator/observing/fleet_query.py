@@ -70,6 +70,8 @@ ASKED = "asked"
 """Requests that began and those that wait: the count of those that came."""
 ARRIVAL_WINDOWS = 6
 """Windows over which arrivals are counted: four scrapes in each are the fewest, and twenty spans between them."""
+CONTROL_WINDOWS = 12
+"""Windows over which a standing control is compared: an hour of the default window."""
 _STEPS_PER_WINDOW = 20
 REPORTING = "reporting"
 SIBLINGS = "siblings"

@@ -107,6 +107,24 @@ class RolledPods:
         return old, new
 
 
+@dataclass(frozen=True, slots=True)
+class PairedPods:
+    """Pods of two targets that serve at the same time; `old` and `new` have the begin (Unix time, s) from which a pod counts."""
+
+    namespace: str
+    model_name: str
+    old: Mapping[str, float]
+    new: Mapping[str, float]
+
+    def parts(
+        self, pod: str, times_s: Sequence[float], stats: Mapping[str, FloatArray]
+    ) -> tuple[BoolArray, BoolArray]:
+        """The samples of a pod under the control's arm, and under the target's arm."""
+        sampled = stats.get(SAMPLED, np.array(times_s, dtype=float))
+        old, new = (sampled > begins.get(pod, math.inf) for begins in (self.old, self.new))
+        return old, new
+
+
 def read_roll(samples: Iterable[Samples]) -> RollReading:
     """Sort the elements of a roll query's result by pod."""
     elements = [one for one in samples if one.labels.get("pod") and one.labels.get(STAT)]
@@ -123,7 +141,7 @@ def read_roll(samples: Iterable[Samples]) -> RollReading:
     return RollReading(tuple(times_s), dict(pods))
 
 
-def both_arms(reading: RollReading, rolled: RolledPods) -> tuple[ArmBlocks, ArmBlocks]:
+def both_arms(reading: RollReading, rolled: RolledPods | PairedPods) -> tuple[ArmBlocks, ArmBlocks]:
     """The blocks of the old arm's pods and of the new arm's, over the same times; arms without pods have none."""
     old: list[FloatArray] = []
     new: list[FloatArray] = []

@@ -40,6 +40,7 @@ from breakeven_operator.resources.meta import (
     ConditionStatus,
     merge,
 )
+from breakeven_operator.resources.targetstatus import ControlStatus
 from breakeven_operator.step import Calibrated, ProfileEntry, RolloutStep
 from breakeven_operator.workloads.object_facts import parse_time
 
@@ -143,6 +144,8 @@ def _without_write(
 def events(cycle: CycleFacts, status: SpeculativeServiceStatus) -> tuple[EmitEvent, ...]:
     """Events of changes: of the change of arm, then what else is new; no reason twice."""
     said = list(cycle.step.events)
+    if (moved := _moved(cycle.service.status.control, status.control)) is not None:
+        said.append(EmitEvent(cycle.service.ref, str(ClusterReason.CONTROL_MOVED), moved, warning=True))
     for one in _news(cycle, status):
         if one.reason not in {event.reason for event in said}:
             said.append(one)
@@ -181,6 +184,14 @@ def _news(cycle: CycleFacts, status: SpeculativeServiceStatus) -> Iterator[EmitE
         yield say(cycle.refused.reason, cycle.refused.sentence, warning=True)
     if cycle.calibrated.create is not None:
         yield say(ClusterReason.CALIBRATION_RUNNING, cycle.calibrated.message, throttled=False)
+
+
+def _moved(before: ControlStatus | None, now: ControlStatus | None) -> str | None:
+    """The sentence of a standing control whose speedup is another one since; None if it is not."""
+    if before is None or now is None or before.since_time is None or now.speedup is None:
+        return None
+    same = (before.arm, before.against) == (now.arm, now.against)
+    return now.message if same and before.since_time != now.since_time else None
 
 
 def doubts(status: SpeculativeServiceStatus) -> tuple[Condition, ...]:

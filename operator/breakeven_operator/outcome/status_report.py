@@ -94,6 +94,7 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         objectives=with_predictions(cycle.objectives, cycle.verdict.running),
         calibration=cycle.calibrated.status,
         history=step.history(old.history),
+        control=cycle.case.control if cycle.case is not None else None,
         workings=ServiceWorkings(memory=memory, display=columns_of(cycle, current)),
     )
     figures = cycle.live.figures if cycle.live is not None else None

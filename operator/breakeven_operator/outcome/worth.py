@@ -16,11 +16,12 @@ from breakeven.estimate import Estimate
 from breakeven.phrases import column, spoken
 from breakeven.planning.capacity import replicas_for
 from breakeven.serving.counted_window import Load
+from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.figures import bounded
 from breakeven_operator.resources.memorystatus import InflightTime
 from breakeven_operator.resources.servicestatus import ArmCapacity, SavingsStatus
-from breakeven_operator.resources.targetstatus import HistoryEntry
+from breakeven_operator.resources.targetstatus import ControlStatus, HistoryEntry, HistoryResult
 
 # Two windows that are further apart are no course of a load.
 _LONGEST_GAP_S = 3600.0
@@ -68,13 +69,31 @@ def inflight_time(
 
 
 def measured_roll(status: SpeculativeServiceStatus) -> HistoryEntry | None:
-    """The last roll, if it led to the arm that runs and was measured."""
-    current, history = status.current, status.history
-    if current is None or not history or status.rollout is not None:
+    """The last roll, if it led to the arm that runs and was measured; in its place what a standing control has measured since."""
+    current, history, control = status.current, status.history, status.control
+    if current is None or status.rollout is not None:
+        return None
+    if control is not None and control.speedup is not None and control.arm == current.arm:
+        return _by_control(control)
+    if not history:
         return None
     last = history[0]
     stays = last.to_arm == current.arm and last.measured_speedup is not None
     return last if stays and math.isfinite(last.measured_speedup or math.nan) else None
+
+
+def _by_control(control: ControlStatus) -> HistoryEntry:
+    """The measurement of a standing control as of a roll that ended when its speedup began to be such."""
+    return HistoryEntry(
+        time=control.since_time,
+        from_arm=control.against,
+        to_arm=control.arm,
+        reason=str(ClusterReason.CONTROL),
+        result=HistoryResult.CONFIRMED,
+        **bounded(
+            "measured_speedup", Estimate(control.speedup, control.speedup_lower, control.speedup_upper)
+        ),
+    )
 
 
 def worth_of(status: SpeculativeServiceStatus, gpu_price_per_hour: float | None) -> SavingsStatus | None:
@@ -188,6 +207,12 @@ def _signed(known: Estimate) -> tuple[Estimate, bool] | None:
     return Estimate(*turned), True
 
 
+def _since(roll: HistoryEntry) -> str:
+    if roll.reason == ClusterReason.CONTROL:
+        return f"{roll.time:%Y-%m-%d %H:%M} UTC, by the standing control's measured speedup"
+    return "the last roll, by its measured speedup"
+
+
 def _gains(
     roll: HistoryEntry | None, saved: Estimate | None, need: GpuNeed | None, price: float | None
 ) -> Sequence[str]:
@@ -195,8 +220,7 @@ def _gains(
     if saved is not None and roll is not None and (gain := _signed(saved)) is not None:
         size, lost = gain
         said.append(
-            f"{time_text(size)} of waiting {'lost' if lost else 'saved'} against {spoken(roll.from_arm)} since the last roll, "
-            "by its measured speedup"
+            f"{time_text(size)} of waiting {'lost' if lost else 'saved'} against {spoken(roll.from_arm)} since {_since(roll)}"
         )
     if need is not None and (spared := _signed(need.gpus)) is not None:
         size, lost = spared

@@ -85,10 +85,12 @@ def _false(
 
 
 def _gain(service: SpeculativeService, now: datetime) -> bool:
-    """Whether there are fresh figures of a speculative arm that runs."""
+    """Whether there are fresh figures of a speculative arm that runs, and not as a control."""
     status = service.status
     decision, current = status.decision, status.current
     if decision is None or current is None or decision.evidence_time is None:
+        return False
+    if decision.reason == ClusterReason.CONTROL:
         return False
     runs = current.arm not in {None, NO_SPECULATION.name} and current.arm == decision.compared_arm
     return runs and now - decision.evidence_time < FRESH

@@ -56,7 +56,7 @@ def explanation(
         ("Why", [*why(service)]),
         ("What would change it", [*changes(service), *needed]),
         ("What it waits for", [one.text for one in waits(service, now)]),
-        ("What it is worth", [*worths(service)]),
+        ("What it is worth", [*worths(service), *controlled(service)]),
         ("Needs attention", [*(one.text for one in worries(service)), *alerts]),
         ("Words", [*words(service)]),
     ]
@@ -144,6 +144,12 @@ def worths(service: ServiceView) -> Iterator[str]:
     for one in str(service.part("savings").get("message") or "").split("; "):
         if said := sentence(one):
             yield said[0].upper() + said[1:]
+
+
+def controlled(service: ServiceView) -> Iterator[str]:
+    """The speedup of now by a standing control, or why there is none."""
+    if said := sentence(service.part("control").get("message")):
+        yield said[0].upper() + said[1:] if said.startswith("control") else said
 
 
 def waits(service: ServiceView, now: datetime) -> Iterator[Notice]:

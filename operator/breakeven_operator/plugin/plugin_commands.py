@@ -174,12 +174,34 @@ def _needed(asked: Kubectl, service: ServiceView) -> Sequence[str]:
 
 @root.command(short_help="The recommended arm as a patch of the target.")
 @_service
+@click.option("--receipt", is_flag=True, help="The text of the pull request, with the patch in it.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Of --receipt: the text goes there, the patch to standard output.",
+)
 @_of_cluster
-def export(service: str, **options: Any) -> None:
-    """Print the recommended arm as a patch of the target, for a repository that Git alone changes."""
+def export(service: str, *, receipt: bool, output: Path | None, **options: Any) -> None:
+    """Print the recommended arm as a patch of the target, for a repository that Git alone changes.
+
+    With --receipt also what was measured, what is promised, what is at stake and the way back, as Markdown.
+    """
+    from breakeven_operator.plugin.receipt import receipt as text_of
     from breakeven_operator.plugin.wanted_arm import exported
 
-    click.echo(exported(_wanted(_kubectl(options), service)), nl=False)
+    if output is not None and not receipt:
+        raise click.UsageError("--output goes with --receipt")
+    found, wanted, profile = _wanted(_kubectl(options), service)
+    patch = exported(wanted)
+    if not receipt or wanted.missing is not None:
+        click.echo(patch, nl=False)
+    elif output is None:
+        click.echo(text_of(found, wanted, profile, patch), nl=False)
+    else:
+        output.write_text(text_of(found, wanted, profile, None), encoding="utf-8")
+        click.echo(patch, nl=False)
 
 
 @root.command(short_help="The running arm against the recommended one.")
@@ -189,10 +211,10 @@ def diff(service: str, **options: Any) -> None:
     """Print the arm that runs against the arm that should run."""
     from breakeven_operator.plugin.wanted_arm import difference
 
-    click.echo(difference(_wanted(_kubectl(options), service)))
+    click.echo(difference(_wanted(_kubectl(options), service)[1]))
 
 
-def _wanted(asked: Kubectl, name: str) -> Any:
+def _wanted(asked: Kubectl, name: str) -> tuple[ServiceView, Any, Json | None]:
     from breakeven_operator.plugin.wanted_arm import needs_profile, wanted_arm
 
     service = asked.service(name)
@@ -204,7 +226,7 @@ def _wanted(asked: Kubectl, name: str) -> Any:
     )
     profile = needs_profile(service)
     table = asked.get(PROFILE, profile, service.namespace) if profile is not None else None
-    return wanted_arm(service, target, table)
+    return service, wanted_arm(service, target, table), table
 
 
 @root.command(short_help="Change and start nothing until resume.")

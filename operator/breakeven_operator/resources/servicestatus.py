@@ -40,7 +40,14 @@ from breakeven_operator.resources.figures import (
 )
 from breakeven_operator.resources.memorystatus import MemoryStatus, ModelStatus
 from breakeven_operator.resources.meta import Condition
-from breakeven_operator.resources.targetstatus import MOST_HISTORY, Current, HistoryEntry, Rollout, Target
+from breakeven_operator.resources.targetstatus import (
+    MOST_HISTORY,
+    ControlStatus,
+    Current,
+    HistoryEntry,
+    Rollout,
+    Target,
+)
 
 
 class SavingsStatus(StatusModel):
@@ -378,6 +385,9 @@ class SpeculativeServiceStatus(StatusModel):
         default=(),
         extra=ATOMIC,
         max_length=MOST_HISTORY,
+    )
+    control: ControlStatus | None = row(
+        "The speedup of now, by a standing control.", IN_NOTES, Renewal.AT_ONCE
     )
     savings: SavingsStatus | None = row("What speculation is worth, and what it cost.", Renewal.MOVED)
     workings: ServiceWorkings | None = row("The operator's own notes; no interface, they may change.")

@@ -117,6 +117,11 @@ class SpeculativeServiceSpec(Model):
     )
 
     target_ref: TargetReference = Field(description="The workload whose pods run vLLM; immutable.")
+    control_of: ObjectName | None = row(
+        "Name of the SpeculativeService of which this one is the standing control. Its target, one pod behind the same Service, keeps "
+        "the other arm, so that pods of both arms show the speedup of now. Profiles of the named service count; a control is never "
+        "calibrated."
+    )
     paused: bool = row(
         "Change nothing and start no calibration, nor the next arm of one, until set to false again; "
         "figures are still reported, and an arm under measurement is measured to its end.",

@@ -21,7 +21,7 @@ from breakeven_operator.resources.base import (
     Word,
     list_map,
 )
-from breakeven_operator.resources.figures import FigureGauge, Renewal, row
+from breakeven_operator.resources.figures import FigureGauge, Renewal, ends_of, row
 
 LONGEST_IMAGE = 1024
 LONGEST_MODEL = 512
@@ -217,6 +217,35 @@ class Rollout(PromiseAndMeasurement):
     def change(self) -> str:
         """`no speculation -> eagle/3`."""
         return change_text(self.from_arm, self.to_arm)
+
+
+class ControlStatus(StatusModel):
+    """Speedup of now by a standing control: pods of two targets that run two arms at the same time."""
+
+    service: ObjectName | None = row("The SpeculativeService whose target keeps the other arm.", IN_NOTES)
+    arm: ArmName | None = row("The arm of the target.", IN_NOTES)
+    against: ArmName | None = row("The arm of the control.", IN_NOTES)
+    speedup: Number | None = row(
+        "Measured latency on the control's arm over latency on the target's arm, at equal load over the last twelve windows; above 1 the "
+        "target's is faster.",
+        IN_NOTES,
+        Renewal.MOVED,
+        FigureGauge(
+            "breakeven_control_speedup_ratio",
+            "Measured latency on the arm `against`, which the standing control runs, over latency on the target's arm, at equal load over the "
+            "last twelve windows, by default an hour; above 1 the target's arm is faster. Absent while nothing is measured.",
+            {"arm": "arm", "against": "against"},
+            ends=ends_of("speedup"),
+            fresh=True,
+        ),
+    )
+    speedup_lower: Number | None = row("Lower bound of it.", IN_NOTES, Renewal.MOVED)
+    speedup_upper: Number | None = row("Upper bound of it.", IN_NOTES, Renewal.MOVED)
+    time: Instant | None = row("When the last of these windows ended.", IN_NOTES, Renewal.MOVED)
+    since_time: Instant | None = row("Since when the speedup has been such.", IN_NOTES)
+    first_lower: Number | None = row("Lower bound of it then.", IN_NOTES)
+    first_upper: Number | None = row("Upper bound of it then.", IN_NOTES)
+    message: Sentence | None = row("The same as a sentence, or why nothing is measured.", Renewal.MOVED)
 
 
 class HistoryEntry(PromiseAndMeasurement):

@@ -94,16 +94,17 @@ def find_speedup(rollout: Rollout, case: Case, rolled: RolledPods | None) -> Rol
         return "the profile in force does not hold both arms"
     try:
         curves = [profile.curve(arm, case.live.conditions) for arm in (old, new)]
-        result = experiment(*both_arms(reading, rolled), *map(_law, curves))
+        result = experiment(*both_arms(reading, rolled), *map(law_of, curves))
         if result.found is None:
-            return _why_nothing(result, old, new)
+            return why_nothing(result, old, new)
         promise = _promise(rollout, curves[0], curves[1], result.found.rps, profile.confidence)
         return RollFinding(result.found, promise, result.found.bounds(CONFIDENCE))
     except BreakevenError as error:
         return str(error)
 
 
-def _why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
+def why_nothing(result: RollExperiment, old: Arm, new: Arm) -> str:
+    """Why the pods of two arms show no speedup, as the end of a sentence."""
     for arm, blocks, saturated in (
         (old, result.old_blocks, result.old_saturated),
         (new, result.new_blocks, result.new_saturated),
@@ -132,7 +133,9 @@ def _promise(rollout: Rollout, old: Curve, new: Curve, rps: float, confidence: f
     return now.times(rollout.predicted_speedup / decided) if 0.0 < decided < math.inf else now
 
 
-def _law(curve: Curve) -> LatencyAt:
+def law_of(curve: Curve) -> LatencyAt:
+    """The latency of an arm by its law; NaN next to its saturation."""
+
     def at(rps: FloatArray) -> FloatArray:
         rates = np.asarray(rps, dtype=float)
         near = rates > _NEAR_SATURATION * curve.saturation_rps

@@ -114,7 +114,9 @@ def _last_word(
         return None
     remark = f"{word.remark}{remark}"
     if word.result is HistoryResult.DISPROVED:
-        kept = why_kept(context, rollout)
+        # Which arm a control runs says nothing about which one should run.
+        control = rollout.reason == ClusterReason.CONTROL
+        kept = "; it stays, as a control" if control else why_kept(context, rollout)
         if kept is None:
             return undo_disproved(case, rollout, word)
         if windows < JUDGED_WINDOWS:

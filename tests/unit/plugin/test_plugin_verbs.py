@@ -93,6 +93,17 @@ def test_explain_export_and_diff(verbs):
     assert "+++ Deployment/chat-vllm should run eagle/3" in verbs("diff", "chat")
 
 
+def test_a_receipt_has_the_patch_in_it_or_beside_it(verbs, tmp_path):
+    text = verbs("export", "chat", "--receipt")
+    assert yaml.safe_load(text.split("```yaml\n")[1].removesuffix("```\n"))["kind"] == "Deployment"
+    file = tmp_path / "pr.md"
+    assert yaml.safe_load(verbs("export", "chat", "--receipt", "-o", str(file)))["kind"] == "Deployment"
+    assert "## At stake" in file.read_text()
+    assert "```" not in file.read_text()
+    with pytest.raises(AssertionError, match="--output goes with --receipt"):
+        verbs("export", "chat", "-o", str(file))
+
+
 @pytest.mark.parametrize(
     ("words", "patch", "said"),
     [

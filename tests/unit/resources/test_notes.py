@@ -22,7 +22,8 @@ from fakes.fleet_world import FleetWorld
 from shipping.generate.definitions import DEFINITIONS, structural
 
 # More is for the operator and for nobody else; a field that is added is noted, or another one goes.
-STATUS_FIELDS, SPEC_FIELDS, POLICY_FIELDS, LINES = 237, 154, 15, 120
+# The last one of a spec, controlOf, asks for something that no other field can ask for.
+STATUS_FIELDS, SPEC_FIELDS, POLICY_FIELDS, LINES = 237, 155, 15, 120
 
 
 @functools.cache
