@@ -191,7 +191,7 @@ def _acceptance(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
         yield not_compared("tokens per step", "neither engine drafts, or drafts are not counted")
         return
     name = "tokens per step"
-    if not any(window.accept for window in after.windows):
+    if after.windows and not any(window.accept for window in after.windows):
         said = "no drafts are counted any more"
         yield Judged(UpgradeFinding(name, None, None, None, None, UpgradeWord.ACCEPTANCE_LOST, said))
         return
@@ -298,7 +298,9 @@ def judged_change(
     # Of shares the change is a difference, beside the share of before.
     back = (lambda value: 1.0 + value / old) if shares else math.exp
     ratio, interval = back(mean), (back(mean - likely), back(mean + likely))
-    said = f"{show(old)} before, {show(new)} after: {ratio:.3f} times ({interval[0]:.3f} to {interval[1]:.3f})"
+    said = (
+        f"{show(old)} before, {show(new)} after: {ratio:.3f} times ({interval[0]:.3f} to {interval[1]:.3f})"
+    )
     needs = None
     if word is UpgradeWord.UNDECIDED:
         rooms = (limits.excluded - loss, likely), (loss - limits.tolerated, radius)

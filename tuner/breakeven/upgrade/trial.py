@@ -32,8 +32,8 @@ PAIRS = 8
 """Pairs of windows at each load, in the order A B, B A."""
 ANSWER_TOKENS = 64
 
-_COMPARED_PROMPTS, _OTHER_PROMPTS = 36, 24
-_ANSWERS_SHARE = 0.15
+_COMPARED_PROMPTS, _OTHER_PROMPTS = 60, 24
+_ANSWERS_SHARE = 0.2
 """Of the time: for the answers of one engine, and again for their judgement by the other."""
 _ROUNDS, _REQUESTS_OF_A_ROUND, _SHARED = 4, 8, 0.8
 _PREFIX_TOKENS = 1024
@@ -213,7 +213,7 @@ class _Run:
 
     async def answers(self) -> None:
         """The same prompts asked before and after others, of each engine; each engine judges both."""
-        prompts, others = _split(gate_prompts(self._plan.workload.dataset))
+        prompts, others = split_prompts(gate_prompts(self._plan.workload.dataset))
         longest_s = _ANSWERS_SHARE * self._left_s()
         given = []
         for side, client in enumerate(self.clients):
@@ -281,7 +281,7 @@ def _step(load: ImposedLoad, number: int, alone_s: float, window_s: float) -> Sw
     )
 
 
-def _split(prompts: Sequence[GatePrompt]) -> tuple[list[GatePrompt], list[GatePrompt]]:
+def split_prompts(prompts: Sequence[GatePrompt]) -> tuple[list[GatePrompt], list[GatePrompt]]:
     """Prompts whose answers are compared, evenly over all of them, and others to ask between."""
     free = [one for one in prompts if not one.form.constrained]
     chosen = {index * len(free) // _COMPARED_PROMPTS for index in range(_COMPARED_PROMPTS)} if free else set()
