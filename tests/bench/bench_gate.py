@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fakes.upgrade_worlds import FAULTS, World, engine_with
 
-SOUND, FAULTY = 300, 100
+SOUND, FAULTY = 200, 60
 FALSE_ALARMS, POWER = 0.02, 0.95
 
 

@@ -54,7 +54,7 @@ def record(**changes: object) -> EngineRecord:
     sound = EngineRecord(
         "0.31.0", windows(), (0.7, 0.69, 0.7, 0.71), judged, judged, ("tools", "seed"), (), 60.0, 400_000
     )
-    return replace(sound, **changes)  # type: ignore[arg-type]
+    return replace(sound, **changes)
 
 
 def found(report: UpgradeReport, figure: str) -> UpgradeWord | None:

@@ -22,8 +22,8 @@ from breakeven.load_driver.window import RequestRecord
 from breakeven.phrases import latency_text
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
+from breakeven.upgrade.against_profile import compare_with_past
 from breakeven.upgrade.comparison import compare
-from breakeven.upgrade.past import compare_with_past
 from breakeven.upgrade.record import EngineRecord, UpgradeReport
 from breakeven.upgrade.service_fields import FIELDS, request_with
 
@@ -84,7 +84,7 @@ async def try_upgrade(
             second = await _first_look(new, plan, 1)
         except EngineError as error:
             return compare(first, EngineRecord(failure=str(error)), name)
-        run = _Run([(old, first), (new, second)], plan, say)
+        run = _EnginesTried([(old, first), (new, second)], plan, say)
         for part in (run.fields, run.prefixes, run.answers, run.windows):
             await run.tried(part)
         return compare(run.records[0], run.records[1], name)
@@ -104,7 +104,7 @@ async def try_against(
             look = await _first_look(new, plan, 1)
         except EngineError as error:
             return compare(EngineRecord(), EngineRecord(failure=str(error)), arm.name)
-        run = _Run([(new, look)], plan, say)
+        run = _EnginesTried([(new, look)], plan, say)
         await run.tried(run.windows)
         if run.records[-1].failure is not None:
             return compare(EngineRecord(), run.records[-1], arm.name)
@@ -134,7 +134,7 @@ async def _gone(client: EngineClient) -> str | None:
     return None
 
 
-class _Run:
+class _EnginesTried:
     """One trial: the engines in the order before, after, and what they have shown so far."""
 
     def __init__(
