@@ -320,7 +320,7 @@ def assess(
 ) -> Assessment:
     """By a profile's law where the profile has the method, because others measured one draft length; else by ratios of others.
 
-    `rps` is the load for the profile's speedup, 1/s per replica; without it that of a lone request.
+    `rps` is the load for the profile's speedup, 1/s per replica; without it the request is alone.
     """
     fit = (
         None if profile is None else next((fit for fit in profile.arms if _drafts_by(fit, one.method)), None)

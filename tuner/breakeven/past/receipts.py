@@ -103,7 +103,7 @@ class Receipt:
     unclaimed_hours: Mapping[str, float] = field(default_factory=dict)
 
     def net_gpu_hours(self) -> Estimate:
-        """GPU-hours saved less those of calibrations."""
+        """GPU-hours saved less GPU-hours of calibrations."""
         saved = self.gpu_hours_saved if self.gpu_hours_saved.value is not None else Estimate(0.0, 0.0, 0.0)
         ends = (saved.value, saved.lower, saved.upper)
         return Estimate(*(None if end is None else end - self.calibration_gpu_hours for end in ends))
