@@ -243,3 +243,12 @@ def test_a_page_of_the_report_shows_the_table_of_a_document(tmp_path):
     assert (
         str(done.exception) == f"{file}: holds no receipts; expected the output of `breakeven savings --json`"
     )
+
+
+def test_a_service_that_is_made_again_begins_its_cost_with_nothing():
+    own = {"specsvc_namespace": "llm", "specsvc": "chat", "namespace": "breakeven", "pod": "op-1"}
+    sums = [7200.0, 10_800.0, 3600.0, 3600.0]
+    values = tuple(TimedValue(GRID.first_s + 300.0 * place, value) for place, value in enumerate(sums))
+    spent = Samples({"__name__": "breakeven_calibrations_gpu_seconds_spent", **own}, values)
+    (one,) = receipts([*series(), spent], GRID)
+    assert one.calibration_gpu_hours == pytest.approx(2.0)
