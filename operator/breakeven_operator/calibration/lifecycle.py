@@ -27,6 +27,7 @@ from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.sending import named_files, text_of
 from breakeven_operator.calibration.transition import (
+    OF_DRIVERS,
     RunView,
     Transition,
     conditions_of,
@@ -124,7 +125,7 @@ def _unreadable(view: RunView, problem: InputError, now: datetime) -> tuple[Acti
     over = CalibrationRunStatus(phase=RunPhase.FAILED, reason=reason, message=message, finished_time=now)
     over = over.replace(conditions=conditions_of(over, (), now))
     # The rest stays as it is: without it a part that a person owns would break the schema, and the write with it.
-    kept = {key: part for key, part in found.items() if key not in {"points", "answers"}}
+    kept = {key: part for key, part in found.items() if key not in OF_DRIVERS}
     ref = Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
     return (
         WriteStatus(ref, {**kept, **over.to_json_object()}),
