@@ -36,6 +36,10 @@ _SAMPLE = re.compile(
     rf"^vllm:(?P<name>{'|'.join(_SERIES)})(?:\{{(?P<labels>.*)\}})?\s+(?P<value>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*$",
     re.MULTILINE,
 )
+_CACHE_INFO = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+_CACHE_LABELS = tuple(
+    re.compile(rf'(?:^|,){name}="(\d{{1,12}})"') for name in ("num_gpu_blocks", "block_size")
+)
 _POSITION = re.compile(r'(?:^|,)position="(\d{1,4})"')
 # No engine drafts so far ahead.
 _MOST_POSITIONS = 64
@@ -65,6 +69,17 @@ def read_counters(page: str) -> Growths:
     stats = {stat: sums[series] for series, stat in (_COUNTERS | _GAUGES).items() if series in sums}
     stats |= {"kv_usage": peaks[_POOL]} if _POOL in peaks else {}
     return Growths(stats, accepted if "drafts" in stats else {})
+
+
+def kv_cache_tokens(page: str) -> int | None:
+    """Tokens of context that the KV caches of all engines hold, by `vllm:cache_config_info`; None if the page does not say."""
+    found = 0
+    for info in _CACHE_INFO.findall(page):
+        sizes = [label.search(info) for label in _CACHE_LABELS]
+        if None in sizes:
+            return None
+        found += math.prod(int(size[1]) for size in sizes if size is not None)
+    return found or None
 
 
 def between(before: Growths, after: Growths, limits: EngineLimits | None = None) -> Window:

@@ -49,7 +49,7 @@ from breakeven.reasons import Witness
 
 _USUAL_POD_SD = 0.04
 """Usual standard deviation between pods of one arm: two runs of one engine scatter by 2 to 6 %."""
-_USUAL_COUNTS_AS = 4.0
+USUAL_COUNTS_AS = 4.0
 """Observations that a usual value counts as."""
 _BETWEEN_SD = 0.04 * math.sqrt(2.0)
 """Standard deviation of before against after: each of both means errs by 4 % with its hour and texts (`learned_laws`)."""
@@ -153,7 +153,7 @@ class RollExperiment:
     requests: float
 
 
-class _Stream(NamedTuple):
+class BlockMean(NamedTuple):
     """A weighted mean over blocks, its variance, its doubt because of cold pods, and the weights of the blocks."""
 
     mean: float
@@ -273,7 +273,7 @@ def _side_by_side(
     both: BoolArray,
 ) -> _Comparison | None:
     """The arms compared in blocks in which both served; None without any."""
-    found = _stream(
+    found = mean_of_blocks(
         (logs[0] - logs[1])[both], (arms[0].variance + arms[1].variance)[both], (doubts[0] + doubts[1])[both]
     )
     if found is None:
@@ -291,7 +291,7 @@ def _before_after(
     """The arms compared in blocks in which one served alone; None without such blocks of each."""
     alone = arms[0].usable & ~both, arms[1].usable & ~both
     first, then = (
-        _stream(log[where], arm.variance[where], doubt[where])
+        mean_of_blocks(log[where], arm.variance[where], doubt[where])
         for log, arm, doubt, where in zip(logs, arms, doubts, alone, strict=True)
     )
     if first is None or then is None:
@@ -329,7 +329,7 @@ def _longer_prompts(arms: tuple[ServedArm, ServedArm], alone: tuple[BoolArray, B
     return 0.5 * (arms[0].first_share + arms[1].first_share) * math.log(means[1] / means[0])
 
 
-def _stream(values: FloatArray, variances: FloatArray, doubts: FloatArray) -> _Stream | None:
+def mean_of_blocks(values: FloatArray, variances: FloatArray, doubts: FloatArray) -> BlockMean | None:
     """The mean over blocks, weighted by their variances and by the squares of their common doubt; None without blocks."""
     if not values.size:
         return None
@@ -337,7 +337,7 @@ def _stream(values: FloatArray, variances: FloatArray, doubts: FloatArray) -> _S
     weights = 1.0 / (variances + scatter + doubts**2)
     weights /= weights.sum()
     variance = float(weights**2 @ (variances + scatter))
-    return _Stream(float(weights @ values), variance, float(weights @ doubts), weights)
+    return BlockMean(float(weights @ values), variance, float(weights @ doubts), weights)
 
 
 def _scatter(values: FloatArray, variances: FloatArray, length: int) -> float:
@@ -357,12 +357,12 @@ def _scatter(values: FloatArray, variances: FloatArray, length: int) -> float:
     count = len(means)
     strayed = (means - np.average(means, weights=weights.sum(axis=1))) ** 2 * count / (count - 1)
     excess = max(float(reliability @ (strayed - sampling)), 0.0)
-    return length * (_USUAL_COUNTS_AS * usual + excess) / (_USUAL_COUNTS_AS + float(reliability.sum()))
+    return length * (USUAL_COUNTS_AS * usual + excess) / (USUAL_COUNTS_AS + float(reliability.sum()))
 
 
 def _pod_scatter(arms: tuple[ServedArm, ServedArm], laws: tuple[LatencyAt, LatencyAt]) -> tuple[float, float]:
     """Variance of the logarithm of a pod's latency, each against the other pods of its arm in the same blocks, and the observations behind it."""
-    excess, observations, usual = 0.0, _USUAL_COUNTS_AS, _USUAL_POD_SD**2
+    excess, observations, usual = 0.0, USUAL_COUNTS_AS, _USUAL_POD_SD**2
     for arm, law in zip(arms, laws, strict=True):
         counts = np.where(arm.usable, arm.served.requests, 0.0)
         several = (counts > 0.0).sum(axis=0) > 1
@@ -390,7 +390,7 @@ def _pod_scatter(arms: tuple[ServedArm, ServedArm], laws: tuple[LatencyAt, Laten
         # Two pods show only one difference: observations are reduced for it, and the excess over the usual counts in full.
         excess += float(reliability @ ((ratio - 1.0) ** 2 * pods / (pods - 1) - sampling))
         observations += float(reliability.sum()) * (pods - 1) / pods
-    return (_USUAL_COUNTS_AS * usual + max(excess, 0.0)) / observations, observations
+    return (USUAL_COUNTS_AS * usual + max(excess, 0.0)) / observations, observations
 
 
 def _concentration(arm: ServedArm) -> float:

@@ -139,6 +139,9 @@ class BrokenAnswers(_Strict):
 
     share: _Share = Field(default=0.0, description="share of the requests that are answered wrongly")
     from_token: int = Field(default=0, ge=0, description="position of the answer from which it is wrong")
+    from_request: int = Field(
+        default=0, ge=0, description="requests that the engine answers rightly before any is answered wrongly"
+    )
     kind: Literal["wrong", "loop", "empty"] = Field(
         default="wrong",
         description="wrong: the model would not choose some tokens; loop: four tokens again and again; empty: nothing",
@@ -187,6 +190,9 @@ class EngineCosts(_Strict):
         default=False,
         description="whether blocks of prompts that begin alike are computed once (unless --no-enable-prefix-caching); false: prompts "
         "share nothing",
+    )
+    refuses: tuple[str, ...] = Field(
+        default=(), description="fields of requests that this version refuses with HTTP 400, such as min_tokens"
     )
     near_ties: _Share = Field(
         default=0.0,

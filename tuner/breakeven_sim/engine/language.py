@@ -145,7 +145,7 @@ class Language:
             number: of the request: which near-ties are turned round differs from one to the next.
         """
         broken, draw = self.broken, _hash(*prompt_ids, self.seed, batched)
-        wrong = broken is not None and _share(draw) < broken.share
+        wrong = broken is not None and number >= broken.from_request and _share(draw) < broken.share
         if wrong and broken is not None and broken.kind == "empty":
             return Spoken((_END,), "", "stop")
         found = [*_begin(prompt_ids)]
@@ -160,11 +160,13 @@ class Language:
         ids = tuple(found[3:])
         return Spoken(ids, detokenize(ids), reason)
 
-    def fill(self, prompt_ids: Sequence[int], schema: Mapping[str, Any], *, batched: bool) -> Spoken:
-        """The answer that a grammar demands: JSON by a schema."""
+    def fill(
+        self, prompt_ids: Sequence[int], schema: Mapping[str, Any], *, batched: bool, number: int = 0
+    ) -> Spoken:
+        """The answer to request `number` that a grammar demands: JSON by a schema."""
         text = json.dumps(_by_schema(schema, _hash(*prompt_ids)), separators=(",", ":"))
-        draw = _hash(*prompt_ids, self.seed, batched, 1)
-        if self.broken is not None and _share(draw) < self.broken.grammar_share:
+        draw, broken = _hash(*prompt_ids, self.seed, batched, 1), self.broken
+        if broken is not None and number >= broken.from_request and _share(draw) < broken.grammar_share:
             text = text[:-1]
         return Spoken(tuple(number for number, _ in tokenize(text)), text, "stop")
 

@@ -131,6 +131,10 @@ class ChatBody(_Sampling):
     tool_choice: str | dict[str, Any] | None = None
 
 
+class _Anything(BaseModel, extra="allow"):
+    """Body of which only the names of its fields matter."""
+
+
 class TokenizeBody(BaseModel):
     """Body of /tokenize: a prompt, or the messages of a chat."""
 
@@ -189,6 +193,20 @@ def parse_body(raw: bytes, kind: type[_Body]) -> _Body:
             (error["type"], _place(error["loc"]), error["msg"], _shown(error["input"]))
             for error in refused.errors()
         ) from None
+
+
+def check_fields(raw: bytes, refused: Sequence[str]) -> None:
+    """Refuse a body with one of the fields that this version refuses.
+
+    Raises:
+        ApiError: 400 that names the field.
+    """
+    if not refused:
+        return
+    body = parse_body(raw, _Anything).model_extra or {}
+    for name in refused:
+        if body.get(name) is not None:
+            raise RequestError(400, f"{name} is not supported by this version.", parameter=name)
 
 
 def check_model(asked: str | None, names: Sequence[str]) -> str:

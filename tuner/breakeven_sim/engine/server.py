@@ -180,7 +180,9 @@ def _api(launch: ServerSetup, paced: PacedEngine, metrics: EngineMetrics) -> Vll
     api = VllmApi(
         paced,
         metrics,
-        NamedModel(launch.arguments.served_names, launch.arguments.model, launch.max_model_len),
+        NamedModel(
+            launch.arguments.served_names, launch.arguments.model, launch.max_model_len, launch.costs.refuses
+        ),
         AnswerSource(
             texts,
             launch.costs.natural_output_tokens,

@@ -31,6 +31,7 @@ from breakeven_sim.engine.protocol import (
     Generation,
     RequestError,
     TokenizeBody,
+    check_fields,
     check_model,
     parse_body,
     parse_generation,
@@ -54,11 +55,13 @@ class NamedModel:
         names: model names answered to.
         root: the model behind them.
         max_model_len: tokens of one request.
+        refuses: fields of requests that it refuses.
     """
 
     names: tuple[str, ...]
     root: str
     max_model_len: int
+    refuses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class AnswerSource:
             total, reason = self._length(generation, number)
             return MadeUp(number * _STRIDE, total, reason), total
         if greedy.schema is not None:
-            filled = self.language.fill(greedy.prompt_ids, greedy.schema, batched=batched)
+            filled = self.language.fill(greedy.prompt_ids, greedy.schema, batched=batched, number=number)
             return filled.cut(generation.max_tokens), min(len(filled.token_ids), generation.max_tokens)
         total, reason = self._length(generation, text_key(greedy.prompt_ids))
         spoken = self.language.speak(greedy.prompt_ids, total, reason, batched=batched, number=number)
@@ -212,6 +215,7 @@ class VllmApi:
         if self.draining:
             raise RequestError(500, "cannot schedule new futures after shutdown", "InternalServerError")
         raw = await http.read()
+        check_fields(raw, self._model.refuses)
         generation = parse_generation(
             raw,
             chat=chat,

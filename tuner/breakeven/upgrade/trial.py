@@ -1,0 +1,317 @@
+"""The trial of an upgrade: two engines that nobody else uses are asked in turns, and their records compared."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from breakeven.answering.answer import AnswerSet
+from breakeven.answering.prompt_set import GatePrompt
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.load_driver.asking import ask, gate_prompts, judge
+from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.counters import between, kv_cache_tokens, read_counters
+from breakeven.load_driver.design import SweepStep
+from breakeven.load_driver.measuring import Precision, Trial, measure
+from breakeven.load_driver.sent_workload import Prompts, ProsePrompts, SentWorkload
+from breakeven.load_driver.sweep import check_arm, sized_prose
+from breakeven.load_driver.window import RequestRecord
+from breakeven.phrases import latency_text
+from breakeven.points.point import ImposedLoad, LoadMode, Point
+from breakeven.profile import Profile
+from breakeven.upgrade.comparison import compare
+from breakeven.upgrade.past import compare_with_past
+from breakeven.upgrade.record import EngineRecord, UpgradeReport
+from breakeven.upgrade.service_fields import FIELDS, request_with
+
+LOADS = (ImposedLoad(LoadMode.CLOSED, 1), ImposedLoad(LoadMode.CLOSED, 8))
+PAIRS = 8
+"""Pairs of windows at each load, in the order A B, B A."""
+ANSWER_TOKENS = 64
+
+_COMPARED_PROMPTS, _OTHER_PROMPTS = 36, 24
+_ANSWERS_SHARE = 0.15
+"""Of the time: for the answers of one engine, and again for their judgement by the other."""
+_ROUNDS, _REQUESTS_OF_A_ROUND, _SHARED = 4, 8, 0.8
+_PREFIX_TOKENS = 1024
+_LONGEST_WINDOW_S, _SHORTEST_WINDOW_S = 20.0, 2.0
+_FEWEST_ANSWERS = 4.0
+_TRIES = 3
+_GONE_S = 5.0
+UNNAMED = "speculation"
+"""Method of an arm that nobody named."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradePlan:
+    """The requests of a trial and its times.
+
+    Attributes:
+        arm: that both engines run; None takes whatever they run.
+        workload: prompts and lengths; its dataset also gives the prompts whose answers are compared.
+        loads: of the windows, a low and a high one.
+        max_seconds: for all of the trial after both engines answer; windows are as long as fits.
+        start_timeout_s: until an engine must answer.
+        start_s: seconds that the engines took to start, before and after; None where the caller does not know.
+    """
+
+    arm: Arm | None = None
+    workload: SentWorkload = field(default_factory=SentWorkload)
+    loads: tuple[ImposedLoad, ...] = LOADS
+    max_seconds: float = 900.0
+    start_timeout_s: float = 30.0
+    start_s: tuple[float | None, float | None] = (None, None)
+
+
+async def try_upgrade(
+    before: Endpoint, after: Endpoint, plan: UpgradePlan, say: Callable[[str], None]
+) -> UpgradeReport:
+    """Ask both engines and compare them; `say` gets lines of progress without any text of prompts and answers.
+
+    An engine `after` that does not answer is a result (`DoesNotStart`).
+
+    Raises:
+        EngineError: the engine `before` does not answer, or the arm is not what it runs.
+    """
+    sampling = plan.workload.sampling
+    async with EngineClient(before, sampling) as old, EngineClient(after, sampling) as new:
+        name = plan.arm.name if plan.arm is not None else None
+        first = await _first_look(old, plan, 0)
+        try:
+            second = await _first_look(new, plan, 1)
+        except EngineError as error:
+            return compare(first, EngineRecord(failure=str(error)), name)
+        run = _Run([(old, first), (new, second)], plan, say)
+        try:
+            await run.all()
+        except EngineError as error:
+            if (gone := await _gone(new)) is None:
+                raise
+            run.records[1] = replace(run.records[1], failure=f"{gone}, after: {error}")
+        return compare(run.records[0], run.records[1], name)
+
+
+async def try_against(
+    profile: Profile, arm: Arm, after: Endpoint, plan: UpgradePlan, say: Callable[[str], None]
+) -> UpgradeReport:
+    """Ask one engine, and compare it with what a profile expects of the arm.
+
+    Raises:
+        NotIdentifiedError: the profile has no such arm.
+    """
+    _ = profile.arm(arm)
+    async with EngineClient(after, plan.workload.sampling) as new:
+        try:
+            look = await _first_look(new, plan, 1)
+        except EngineError as error:
+            return compare(EngineRecord(), EngineRecord(failure=str(error)), arm.name)
+        run = _Run([(new, look)], plan, say)
+        try:
+            await run.windows()
+        except EngineError as error:
+            if (gone := await _gone(new)) is None:
+                raise
+            return compare(EngineRecord(), EngineRecord(failure=f"{gone}, after: {error}"), arm.name)
+        return compare_with_past(profile, arm, run.records[0])
+
+
+async def _first_look(client: EngineClient, plan: UpgradePlan, side: int) -> EngineRecord:
+    """What an engine says of itself, once it answers.
+
+    Raises:
+        EngineError: it does not in time; or the engine before the upgrade runs another arm.
+    """
+    await client.wait_until_ready(plan.start_timeout_s)
+    await client.model()
+    if side == 0 and plan.arm is not None:
+        await check_arm(client, plan.arm)
+    tokens = kv_cache_tokens(await client.metrics_page() or "")
+    return EngineRecord(await client.version(), start_s=plan.start_s[side], kv_tokens=tokens)
+
+
+async def _gone(client: EngineClient) -> str | None:
+    """Why an engine does not answer any more; None if it does."""
+    try:
+        await client.wait_until_ready(_GONE_S)
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+class _Run:
+    """One trial: the engines in the order before, after, and what they have shown so far."""
+
+    def __init__(
+        self,
+        engines: Sequence[tuple[EngineClient, EngineRecord]],
+        plan: UpgradePlan,
+        say: Callable[[str], None],
+    ) -> None:
+        self.clients = [client for client, _ in engines]
+        self.records = [record for _, record in engines]
+        self._plan, self._say = plan, say
+        self._end_s = time.monotonic() + plan.max_seconds
+
+    async def all(self) -> None:
+        """Everything, the shortest first."""
+        await self._fields()
+        await self._prefixes()
+        await self._answers()
+        await self.windows()
+
+    def _left_s(self) -> float:
+        return max(self._end_s - time.monotonic(), 0.0)
+
+    async def _fields(self) -> None:
+        for side, client in enumerate(self.clients):
+            found = [(name, await self._accepts(client, name)) for name in FIELDS]
+            accepted, refused = (
+                tuple(name for name, taken in found if taken is wanted) for wanted in (True, False)
+            )
+            self.records[side] = replace(self.records[side], accepted=accepted, refused=refused)
+            self._say(f"{_SIDES[side]}: {len(accepted)} of {len(found)} fields accepted")
+
+    async def _accepts(self, client: EngineClient, name: str) -> bool | None:
+        """Whether an engine answers a request with a field; None if the time is over."""
+        for _ in range(_TRIES):
+            try:
+                async with asyncio.timeout(self._left_s()):
+                    await client.whole("/v1/chat/completions", request_with(name))
+            except EngineError:
+                continue
+            except TimeoutError:
+                return None
+            return True
+        return False
+
+    async def _prefixes(self) -> None:
+        """Rounds of requests that begin alike, one after the other, in both engines in turns."""
+        workload = self._plan.workload
+        tokens = max(workload.prompt_tokens, _PREFIX_TOKENS)
+        wanted = SentWorkload(tokens, 2, workload.seed, prefix_share=_SHARED)
+        with contextlib.suppress(EngineError):
+            # Too long for the model: its cache cannot be compared.
+            prose = await sized_prose(self.clients[0], wanted)
+            hits: list[list[float]] = [[] for _ in self.clients]
+            for number in range(_ROUNDS):
+                turn = replace(prose, seed=prose.seed + 1 + number)
+                for side, client in enumerate(self.clients):
+                    share = await _hit_share(client, turn)
+                    if share is None:
+                        return
+                    hits[side].append(share)
+            for side, shares in enumerate(hits):
+                self.records[side] = replace(self.records[side], prefix_hits=tuple(shares))
+            self._say(f"prefix cache: {_ROUNDS} rounds")
+
+    async def _answers(self) -> None:
+        """The same prompts asked before and after others, of each engine; each engine judges both."""
+        prompts, others = _split(gate_prompts(self._plan.workload.dataset))
+        longest_s = _ANSWERS_SHARE * self._left_s()
+        given = []
+        for side, client in enumerate(self.clients):
+            sets = [
+                await ask(client, _SIDES[side], some, longest_s / 3, ANSWER_TOKENS)
+                for some in (prompts, others, prompts)
+            ]
+            answers = (*sets[0].answers, *sets[2].answers)
+            given.append(AnswerSet(_SIDES[side], answers, sets[0].refused + sets[2].refused))
+            self._say(f"{_SIDES[side]}: {len(answers)} answers")
+        old, new = self.clients
+        crossed = [await judge(new, given[0], longest_s), await judge(old, given[1], longest_s)]
+        own = await judge(old, given[0], longest_s)
+        self.records[0] = replace(self.records[0], answers=crossed[0], own=own)
+        self.records[1] = replace(self.records[1], answers=crossed[1])
+        self._say(f"{len(crossed[0].judged) + len(crossed[1].judged)} answers judged by the other engine")
+
+    async def windows(self) -> None:
+        """Pairs of windows at each load as far as the time goes: A B, B A."""
+        plan = self._plan
+        trials = [await self._trial(client) for client in self.clients]
+        alone_s = max([await _alone_s(one, trial) for one, trial in zip(self.clients, trials, strict=True)])
+        window_s = self._left_s() / (PAIRS * len(plan.loads) * len(self.clients)) - 3.0 * alone_s
+        window_s = min(max(window_s, _SHORTEST_WINDOW_S, _FEWEST_ANSWERS * alone_s), _LONGEST_WINDOW_S)
+        for pair in range(PAIRS):
+            order = [*range(len(self.clients))]
+            for place, load in enumerate(plan.loads):
+                number = 1 + pair * len(plan.loads) + place
+                step = _step(load, number, alone_s, window_s)
+                if self._left_s() < len(order) * step.expected_s:
+                    self._say(f"the time is used after {pair} pairs of windows")
+                    return
+                for side in order if pair % 2 == 0 else order[::-1]:
+                    seen = await measure(self.clients[side], trials[side], step, plan.workload.seed + number)
+                    self._keep(side, replace(seen.point(), replicate=str(pair + 1)))
+
+    def _keep(self, side: int, point: Point) -> None:
+        known = self.records[side]
+        self.records[side] = replace(known, windows=(*known.windows, point))
+        shown = "-" if point.tpot_mean_s is None else latency_text(point.tpot_mean_s)
+        self._say(f"pair {point.replicate} at {point.load}, {_SIDES[side]}: {shown} per token")
+
+    async def _trial(self, client: EngineClient) -> Trial:
+        workload, arm = self._plan.workload, self._plan.arm or await _running(client)
+        prompts: Prompts = workload.prompts() or await sized_prose(client, workload)
+        return Trial(arm, prompts, workload.answers(), Precision(min_window_s=float("inf"), tail_s=60.0))
+
+
+_SIDES = ("before", "after")
+
+
+def _step(load: ImposedLoad, number: int, alone_s: float, window_s: float) -> SweepStep:
+    """One window; a lone latency says how many requests an open loop begins with."""
+    inflight = float(load.clients) if load.clients else (load.rps or 0.0) * alone_s
+    return SweepStep(
+        load,
+        latency_s=alone_s,
+        inflight=inflight,
+        company_s=0.0,
+        warmup_s=alone_s,
+        window_s=window_s,
+        longest_s=2.0 * window_s,
+        number=number,
+        total=PAIRS,
+    )
+
+
+def _split(prompts: Sequence[GatePrompt]) -> tuple[list[GatePrompt], list[GatePrompt]]:
+    """Prompts whose answers are compared, evenly over all of them, and others to ask between."""
+    free = [one for one in prompts if not one.form.constrained]
+    chosen = {index * len(free) // _COMPARED_PROMPTS for index in range(_COMPARED_PROMPTS)} if free else set()
+    asked = [one for index, one in enumerate(free) if index in chosen]
+    others = [one for index, one in enumerate(free) if index not in chosen][:_OTHER_PROMPTS]
+    return [*asked, *(one for one in prompts if one.form.constrained)], others or asked
+
+
+async def _running(client: EngineClient) -> Arm:
+    """The arm that an engine's counters show, without its method's name."""
+    counters = read_counters(await client.metrics_page() or "")
+    positions = max(counters.accepted, default=-1) + 1
+    return Arm(UNNAMED, positions) if positions else NO_SPECULATION
+
+
+async def _alone_s(client: EngineClient, trial: Trial) -> float:
+    """Latency of a lone request."""
+    record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
+    # Far from the prompts of windows.
+    number = -1
+    await client.complete(trial.prompts.prompt(number), trial.answers.pair(number).output_tokens, record)
+    if not record.complete:
+        raise EngineError(f"a first request failed ({record.error}); expected an answer")
+    return record.latency_s
+
+
+async def _hit_share(client: EngineClient, prose: ProsePrompts) -> float | None:
+    """Share of the prompt tokens of one round that the prefix cache held; None if it is not counted."""
+    pages = [await client.metrics_page()]
+    for number in range(_REQUESTS_OF_A_ROUND):
+        record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
+        await client.complete(prose.prompt(number), 2, record)
+        if not record.complete:
+            raise EngineError(f"a request with a shared prefix failed ({record.error}); expected an answer")
+    pages.append(await client.metrics_page())
+    earlier, later = (read_counters(page or "") for page in pages)
+    return between(earlier, later).prefix_hit_ratio
