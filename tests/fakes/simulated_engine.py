@@ -49,7 +49,9 @@ async def simulated(
         kv_pool_tokens=_POOL_TOKENS,
     )
     engine = Engine(config)
-    metrics = EngineMetrics(engine, model, CacheInfo(_BLOCK, _POOL_TOKENS, 1.0, 0.9, _MAX_MODEL_LEN, None), 0.0)
+    metrics = EngineMetrics(
+        engine, model, CacheInfo(_BLOCK, _POOL_TOKENS, 1.0, 0.9, _MAX_MODEL_LEN, None), 0.0
+    )
     paced = PacedEngine(engine, metrics.record_step)
     texts = TextSource(costs.method(spec.method).text, seed) if spec else None
     broken = costs.method(spec.method).broken_answers if spec else None

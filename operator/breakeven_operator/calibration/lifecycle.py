@@ -9,7 +9,7 @@ is not the present arm's is deleted in every cycle, and all of them when the run
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -36,6 +36,7 @@ from breakeven_operator.calibration.transition import (
     measured_of,
     stored,
 )
+from breakeven_operator.calibration.upgrade_gate import UpgradeGate, admit_gate
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, Ref
 from breakeven_operator.refused_writes import RefusedWrite
@@ -47,6 +48,7 @@ from breakeven_operator.resources.calibrationrun import (
     ImportedArm,
     RunPhase,
     StoredPoint,
+    Trigger,
     read_run,
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
@@ -88,6 +90,8 @@ def _advanced(transition: Transition, fitted: DoneFit | None) -> tuple[Action, .
             ClusterReason.SUPERSEDED,
             f"run {view.duplicate_of} measures this service already",
         )
+    if run.spec.gate is not None:
+        return _gate(transition, service, run.spec.gate)
     if run.status.plan is None:
         return admit(transition, service)
     change = _change_of_target(view, run.status.plan, service.spec.target_ref.kind)
@@ -181,6 +185,41 @@ def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | 
     return None
 
 
+def _gate(transition: Transition, service: SpeculativeService, images: Sequence[str]) -> tuple[Action, ...]:
+    """The next step of a gate. What changes of its target beside the image ends it, because both pods are copies."""
+    run, view, before = transition.run, transition.view, images[0]
+    if run.status.plan is None:
+        if (waits := _waits(view, service)) is not None:
+            return _deferred(transition, waits)
+        if view.files_problem is not None:
+            return transition.finish(RunPhase.FAILED, ClusterReason.INPUT_REFUSED, view.files_problem)
+        try:
+            return admit_gate(transition, service)
+        except NotCopyableError as refusal:
+            return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
+    target, change = view.target, None
+    if target is None:
+        change = f"{service.spec.target_ref.kind} {run.status.plan.target} is gone"
+    elif target.engine is not None and run.spec.trigger is Trigger.FINGERPRINT_CHANGED:
+        image = target.engine.container.get("image")
+        change = None if image in images else f"the target runs {image} by now"
+    try:
+        found = podcopy.content_hash(target.with_image(before).engine) if target is not None else None
+    except NotCopyableError as refusal:
+        change = f"the target changed during the run: {refusal.message}"
+    else:
+        if change is None and found != run.status.plan.template_hash:
+            change = "the target's pod template changed during the run, not in its image alone"
+    if change is not None:
+        return transition.finish(RunPhase.SUPERSEDED, ClusterReason.SUPERSEDED, change)
+    return UpgradeGate(transition, run.status.plan, view.service).go()
+
+
+def _deferred(transition: Transition, message: str) -> tuple[Action, ...]:
+    word = str(ClusterReason.CALIBRATION_DEFERRED)
+    return transition.write({"phase": RunPhase.PENDING, "reason": word, "message": message})
+
+
 def files_read(view: RunView) -> Mapping[str, Collection[str]]:
     """The files that `admit` reads now, keys by the name of their ConfigMap, of a run that begins in this cycle.
 
@@ -200,9 +239,7 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
     """Fix the run's measurements, unless the run has to wait or cannot be done at all."""
     waits = _waits(transition.view, service)
     if waits is not None:
-        return transition.write(
-            {"phase": RunPhase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
-        )
+        return _deferred(transition, waits)
     imports = transition.run.spec.import_from
     if transition.view.files_problem is not None:
         return transition.finish(RunPhase.FAILED, ClusterReason.INPUT_REFUSED, transition.view.files_problem)
