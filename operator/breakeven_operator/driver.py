@@ -50,6 +50,7 @@ from breakeven_operator.calibration.sending import sent, text_name, workload_spe
 from breakeven_operator.calibration.transition import measured_of, stored, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.cluster.kubernetes import KubernetesCluster
+from breakeven_operator.gate_driver import run_gate
 from breakeven_operator.kinds import RUNS, SECRETS
 from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources.base import AFTER, AGAIN, BEFORE
@@ -432,8 +433,6 @@ async def _main(trial: TrialEnvironment) -> int:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     try:
         if trial.arm_name in {BEFORE, AFTER}:
-            from breakeven_operator.gate_driver import run_gate
-
             said = await run_gate(trial, PointStore(trial, cluster))
         else:
             said = (await run_trial(trial, cluster)).reason

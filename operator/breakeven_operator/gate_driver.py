@@ -20,7 +20,6 @@ from breakeven.upgrade.trial import UpgradePlan, try_upgrade
 from breakeven_operator.resources.base import AFTER, BEFORE
 from breakeven_operator.resources.calibrationrun import (
     UPGRADE,
-    ArmStatus,
     CalibrationRun,
     GateFindingStatus,
 )
@@ -63,7 +62,7 @@ async def run_gate(trial: TrialEnvironment, store: PointStore) -> str:
             workload=trial.sweep.workload,
             max_seconds=min(plan.max_seconds, _seconds_left(trial, run)),
             start_timeout_s=_ANSWERS_S,
-            start_s=tuple(_start_s(one) for one in run.status.arm_statuses[:2]),
+            start_s=(_start_s(run, BEFORE), _start_s(run, AFTER)),
         ),
         _LOG.info,
     )
@@ -83,10 +82,11 @@ async def _both_started(run: CalibrationRun, store: PointStore) -> CalibrationRu
         run = await store.load()
 
 
-def _start_s(arm: ArmStatus) -> float | None:
-    if arm.ready_time is None or arm.started_time is None:
-        return None
-    return (arm.ready_time - arm.started_time).total_seconds()
+def _start_s(run: CalibrationRun, name: str) -> float | None:
+    for arm in run.status.arm_statuses:
+        if arm.arm == name and arm.ready_time is not None and arm.started_time is not None:
+            return (arm.ready_time - arm.started_time).total_seconds()
+    return None
 
 
 def _elsewhere(endpoint: Endpoint, address: str) -> Endpoint:

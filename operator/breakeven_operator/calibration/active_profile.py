@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias
 
 from breakeven.phrases import counted, figure, percent
 from breakeven_operator.actions import Create
-from breakeven_operator.case import FirstAnswer, ServiceObservation
 from breakeven_operator.calibration.upgrade_gate import gate_images
+from breakeven_operator.case import FirstAnswer, ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import (
     RECALIBRATE_ANNOTATION,
@@ -56,8 +56,9 @@ def calibrated(
     again = to_measure_again(service, ended)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
-    found, dispelled = find_in_force(service, identity, profiles, status.failures, now, doubt)
-    entry, word, said, trigger = found
+    (entry, word, said, trigger), dispelled = find_in_force(
+        service, identity, profiles, status.failures, now, doubt
+    )
     if asked and asked != seen:
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
@@ -79,9 +80,9 @@ def calibrated(
     elif trigger is Trigger.INITIAL and (waits := spared(observation.first)) is not None:
         due = waits
     elif trigger is not None:
-        known = frozenset(one.uid for one in profiles)
-        create = replace(requested_run(service, trigger, identity, asked, status), known_profiles=known)
-        due = DueRun(create, trigger).announced(refused)
+        create = requested_run(service, trigger, identity, asked, status)
+        uids = frozenset(one.uid for one in profiles)
+        due = DueRun(replace(create, known_profiles=uids), trigger).announced(refused)
     reason = word if entry is not None else due.reason or word
     message = f"{said}{failure_words(status)}{gate_words(status, identity)}{due.said}"
     status = status.replace(
@@ -95,8 +96,18 @@ def calibrated(
     )
     # A run that is under way answers the request.
     handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
-    former = former_of(profiles, identity) if entry is None else None
-    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended, former)
+    return Calibrated(
+        entry,
+        reason,
+        message,
+        run,
+        due.create,
+        due.trigger,
+        status,
+        handled,
+        ended,
+        former=former_of(profiles, identity) if entry is None else None,
+    )
 
 
 _MAX_PAUSE_FACTOR = 16

@@ -94,11 +94,19 @@ def _advanced(transition: Transition, fitted: DoneFit | None) -> tuple[Action, .
         return _gate(transition, service, run.spec.gate)
     if run.status.plan is None:
         return admit(transition, service)
-    change = _change_of_target(view, run.status.plan, service.spec.target_ref.kind)
+    return _calibrated(transition, run.status.plan, service, fitted)
+
+
+def _calibrated(
+    transition: Transition, plan: CalibrationPlan, service: SpeculativeService, fitted: DoneFit | None
+) -> tuple[Action, ...]:
+    """The next step of a run that measures arms, unless its target is another one by now."""
+    view = transition.view
+    change = _change_of_target(view, plan, service.spec.target_ref.kind)
     if change is not None:
         reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.FINGERPRINT_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
-    return Trials(transition, run.status.plan, service.spec, fitted).go()
+    return Trials(transition, plan, service.spec, fitted).go()
 
 
 def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, ...]:
@@ -187,7 +195,7 @@ def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | 
 
 def _gate(transition: Transition, service: SpeculativeService, images: Sequence[str]) -> tuple[Action, ...]:
     """The next step of a gate. What changes of its target beside the image ends it, because both pods are copies."""
-    run, view, before = transition.run, transition.view, images[0]
+    run, view = transition.run, transition.view
     if run.status.plan is None:
         if (waits := _waits(view, service)) is not None:
             return _deferred(transition, waits)
@@ -197,22 +205,32 @@ def _gate(transition: Transition, service: SpeculativeService, images: Sequence[
             return admit_gate(transition, service)
         except NotCopyableError as refusal:
             return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
-    target, change = view.target, None
-    if target is None:
-        change = f"{service.spec.target_ref.kind} {run.status.plan.target} is gone"
-    elif target.engine is not None and run.spec.trigger is Trigger.FINGERPRINT_CHANGED:
-        image = target.engine.container.get("image")
-        change = None if image in images else f"the target runs {image} by now"
-    try:
-        found = podcopy.content_hash(target.with_image(before).engine) if target is not None else None
-    except NotCopyableError as refusal:
-        change = f"the target changed during the run: {refusal.message}"
-    else:
-        if change is None and found != run.status.plan.template_hash:
-            change = "the target's pod template changed during the run, not in its image alone"
+    change = _change_of_gate(transition, service, run.status.plan, images)
     if change is not None:
         return transition.finish(RunPhase.SUPERSEDED, ClusterReason.SUPERSEDED, change)
     return UpgradeGate(transition, run.status.plan, view.service).go()
+
+
+def _change_of_gate(
+    transition: Transition, service: SpeculativeService, plan: CalibrationPlan, images: Sequence[str]
+) -> str | None:
+    """How the target differs from what a gate copies; None if it does not, but for its image.
+
+    A service's own gate is about the image that the target runs.
+    """
+    target = transition.view.target
+    if target is None or target.engine is None:
+        return f"{service.spec.target_ref.kind} {plan.target} is gone"
+    image = target.engine.container.get("image")
+    if transition.run.spec.trigger is Trigger.FINGERPRINT_CHANGED and image not in images:
+        return f"the target runs {image} by now"
+    try:
+        found = podcopy.content_hash(target.with_image(images[0]).engine)
+    except NotCopyableError as refusal:
+        return f"the target changed during the run: {refusal.message}"
+    if found != plan.template_hash:
+        return "the target's pod template changed during the run, not in its image alone"
+    return None
 
 
 def _deferred(transition: Transition, message: str) -> tuple[Action, ...]:

@@ -34,7 +34,6 @@ from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.fingerprint import Identity
 from breakeven_operator.workloads.workload import Workload
 
-
 OF_DRIVERS = frozenset({"points", "answers", "findings"})
 """Parts of a run's status that the load drivers write, and the operator leaves alone."""
 

@@ -16,12 +16,12 @@ from breakeven_operator.actions import Action, Create, Delete, EmitEvent
 from breakeven_operator.calibration.arm_trials import over, seen
 from breakeven_operator.calibration.conclusion import carried_profile
 from breakeven_operator.calibration.jobs import TrialLimits, build_job
-from breakeven_operator.calibration.podcopy import NotCopyableError, content_hash, engine_of
+from breakeven_operator.calibration.podcopy import NotCopyableError, content_hash
 from breakeven_operator.calibration.run_plan import budget_left_s, make_plan
 from breakeven_operator.calibration.transition import Transition, job_ref
 from breakeven_operator.calibration.trial_state import TrialStage, TrialState, place_is_held, trial_of
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import JOBS, SERVICES, NamespacedName, Ref
+from breakeven_operator.kinds import JOBS, SERVICES, Ref
 from breakeven_operator.ports import Manifest
 from breakeven_operator.resources.base import AFTER, BEFORE
 from breakeven_operator.resources.calibrationrun import (
@@ -264,7 +264,8 @@ class UpgradeGate:
             return None
         (driver,) = job["spec"]["template"]["spec"]["containers"]
         text = next((one.get("value") for one in driver["env"] if one["name"] == "BREAKEVEN_TRIAL"), None)
-        return json.loads(text or "{}").get("otherAddress")
+        address = json.loads(text or "{}").get("otherAddress")
+        return str(address) if address is not None else None
 
     def _judged(self, verdict: GateFindingStatus) -> tuple[Action, ...]:
         """The end of a gate whose findings are there."""
