@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Replay a trace against policies.",
     "calibrate": "Sweep one running engine and append its points.",
     "answers": "Does an arm answer as no speculation does.",
+    "gate": "Does speculation still work in the next version.",
     "history": "A workload's past at Prometheus as a points file.",
     "report": "One self-contained HTML page (and PNGs) of a profile.",
     "lint": "Lines a manifest needs for opt-in and draining.",

@@ -168,6 +168,19 @@ def _engine(url: str, method: str, k: str | None = None, candidate: str | None =
     return MeasuredEngine(arm, str(drafts) if arm.scheduled else None, url)
 
 
+def arm_named(name: str) -> Arm:
+    """The arm of a name such as `none` or `eagle3/3`.
+
+    Raises:
+        UsageError: there can be no such arm.
+    """
+    try:
+        return _engine("-", *name.split("/", 2)).arm
+    except (click.UsageError, InputError) as error:
+        said = str(error.__cause__ or error).rstrip(".")
+        raise click.UsageError(f"--arm {name!r}: {said}; expected none or such as eagle3/3") from None
+
+
 def sweep_of(options: Mapping[str, Any], arms: tuple[Arm, ...]) -> Sweep:
     """The sweep of these arms: its workload, and how its loads are chosen.
 
@@ -180,7 +193,7 @@ def sweep_of(options: Mapping[str, Any], arms: tuple[Arm, ...]) -> Sweep:
     from breakeven.points.point import LoadMode
     from breakeven.serving.vllm_versions import check_min_p
 
-    workload = _workload_of(options)
+    workload = workload_of(options)
     for arm in arms:
         check_min_p(workload.sampling.min_p, arm)
     loads = options["loads"]
@@ -226,7 +239,7 @@ def guessed_lone_s(output_tokens: int) -> float:
     return _GUESSED_STEP_S * output_tokens
 
 
-def _workload_of(options: Mapping[str, Any]) -> SentWorkload:
+def workload_of(options: Mapping[str, Any]) -> SentWorkload:
     """The workload that the options ask for; wrong usage if two options exclude each other.
 
     Raises:

@@ -77,6 +77,7 @@ def compare(before: EngineRecord, after: EngineRecord, arm: str | None = None) -
     return reported(
         (
             *_fields(before, after),
+            *_failures(before, after),
             *_answers(before, after),
             *_cache(before, after),
             *_acceptance(before, after),
@@ -119,6 +120,18 @@ def _fields(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     yield Judged(
         UpgradeFinding("fields", float(len(tried)), float(len(tried) - len(lost)), None, None, word, said)
     )
+
+
+def _failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
+    """Requests of the load that an engine refused or broke off."""
+    old, new = (sum(one.failed or 0.0 for one in record.windows) for record in (before, after))
+    if new <= 0.0:
+        return
+    lost = counted_more_often(round(new), round(old)) < _SURE_LEVEL
+    said = f"{new:.0f} requests of the load failed, {old:.0f} before"
+    word = UpgradeWord.REFUSED if lost else UpgradeWord.UNDECIDED
+    needs = None if lost else "windows in which no request fails"
+    yield Judged(UpgradeFinding("failed requests", old, new, None, None, word, said), needs)
 
 
 def _answers(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
@@ -281,11 +294,11 @@ def judged_change(
         word = UpgradeWord.FASTER
     else:
         word = UpgradeWord.SAME if loss + likely < limits.excluded else UpgradeWord.UNDECIDED
-    back = (lambda value: value) if shares else math.exp
-    ratio, interval = back(mean), (back(mean - radius), back(mean + radius))
     old, new = means
-    shown = [f"{value:+.0%}" if shares else f"{value:.3f}" for value in (ratio, *interval)]
-    said = f"{show(old)} before, {show(new)} after: {shown[0]}{'' if shares else ' times'} ({shown[1]} to {shown[2]})"
+    # Of shares the change is a difference, beside the share of before.
+    back = (lambda value: 1.0 + value / old) if shares else math.exp
+    ratio, interval = back(mean), (back(mean - likely), back(mean + likely))
+    said = f"{show(old)} before, {show(new)} after: {ratio:.3f} times ({interval[0]:.3f} to {interval[1]:.3f})"
     needs = None
     if word is UpgradeWord.UNDECIDED:
         rooms = (limits.excluded - loss, likely), (loss - limits.tolerated, radius)
@@ -307,7 +320,8 @@ def _matched(
     found: dict[str, tuple[list[Point], list[Point]]] = {}
     for side, windows in enumerate((before, after)):
         for window in windows:
-            if window.replicate and load in {None, window.load}:
+            lags = Reason.DRIVER_LAGGING in window.flags
+            if window.replicate and not lags and load in {None, window.load}:
                 found.setdefault(window.replicate, ([], []))[side].append(window)
     return {pair: both for pair, both in found.items() if all(both)}
 

@@ -65,8 +65,8 @@ class UpgradeFinding:
     Attributes:
         figure: its name with its unit, such as `tpot_s at 8 clients`.
         before, after: of the two engines; None if not measured.
-        ratio: `after` over `before` from pairs of windows; of shares their difference. None if not known.
-        interval: of the ratio, at the level of the error rate.
+        ratio: `after` over `before` from pairs of windows; None if not known.
+        interval: of the ratio, 90 %; a word of loss asks for more.
         word: None for what is only shown.
         sentence: without anything of a prompt or an answer.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from breakeven.answering.answer import AnswerSet
@@ -85,12 +85,8 @@ async def try_upgrade(
         except EngineError as error:
             return compare(first, EngineRecord(failure=str(error)), name)
         run = _Run([(old, first), (new, second)], plan, say)
-        try:
-            await run.all()
-        except EngineError as error:
-            if (gone := await _gone(new)) is None:
-                raise
-            run.records[1] = replace(run.records[1], failure=f"{gone}, after: {error}")
+        for part in (run.fields, run.prefixes, run.answers, run.windows):
+            await run.tried(part)
         return compare(run.records[0], run.records[1], name)
 
 
@@ -109,13 +105,10 @@ async def try_against(
         except EngineError as error:
             return compare(EngineRecord(), EngineRecord(failure=str(error)), arm.name)
         run = _Run([(new, look)], plan, say)
-        try:
-            await run.windows()
-        except EngineError as error:
-            if (gone := await _gone(new)) is None:
-                raise
-            return compare(EngineRecord(), EngineRecord(failure=f"{gone}, after: {error}"), arm.name)
-        return compare_with_past(profile, arm, run.records[0])
+        await run.tried(run.windows)
+        if run.records[-1].failure is not None:
+            return compare(EngineRecord(), run.records[-1], arm.name)
+        return compare_with_past(profile, arm, run.records[-1])
 
 
 async def _first_look(client: EngineClient, plan: UpgradePlan, side: int) -> EngineRecord:
@@ -155,17 +148,28 @@ class _Run:
         self._plan, self._say = plan, say
         self._end_s = time.monotonic() + plan.max_seconds
 
-    async def all(self) -> None:
-        """Everything, the shortest first."""
-        await self._fields()
-        await self._prefixes()
-        await self._answers()
-        await self.windows()
+    async def tried(self, part: Callable[[], Awaitable[None]]) -> None:
+        """Ask one part, unless the engine after the upgrade has stopped; an error that both survive leaves the part out.
+
+        Raises:
+            EngineError: the engine before the upgrade does not answer any more.
+        """
+        if self.records[-1].failure is not None:
+            return
+        try:
+            await part()
+        except EngineError as error:
+            why = {client: await _gone(client) for client in self.clients}
+            if len(self.clients) > 1 and why[self.clients[0]] is not None:
+                raise
+            if (gone := why[self.clients[-1]]) is not None:
+                self.records[-1] = replace(self.records[-1], failure=f"{gone}; first {error}")
+            self._say(str(error))
 
     def _left_s(self) -> float:
         return max(self._end_s - time.monotonic(), 0.0)
 
-    async def _fields(self) -> None:
+    async def fields(self) -> None:
         for side, client in enumerate(self.clients):
             found = [(name, await self._accepts(client, name)) for name in FIELDS]
             accepted, refused = (
@@ -187,7 +191,7 @@ class _Run:
             return True
         return False
 
-    async def _prefixes(self) -> None:
+    async def prefixes(self) -> None:
         """Rounds of requests that begin alike, one after the other, in both engines in turns."""
         workload = self._plan.workload
         tokens = max(workload.prompt_tokens, _PREFIX_TOKENS)
@@ -207,7 +211,7 @@ class _Run:
                 self.records[side] = replace(self.records[side], prefix_hits=tuple(shares))
             self._say(f"prefix cache: {_ROUNDS} rounds")
 
-    async def _answers(self) -> None:
+    async def answers(self) -> None:
         """The same prompts asked before and after others, of each engine; each engine judges both."""
         prompts, others = _split(gate_prompts(self._plan.workload.dataset))
         longest_s = _ANSWERS_SHARE * self._left_s()

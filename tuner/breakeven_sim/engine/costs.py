@@ -192,7 +192,8 @@ class EngineCosts(_Strict):
         "share nothing",
     )
     refuses: tuple[str, ...] = Field(
-        default=(), description="fields of requests that this version refuses with HTTP 400, such as min_tokens"
+        default=(),
+        description="fields of requests that this version refuses with HTTP 400, such as min_tokens",
     )
     near_ties: _Share = Field(
         default=0.0,
