@@ -92,6 +92,7 @@ def calibrated(
         fingerprint=entry.fingerprint if entry else None,
         answers=answers_in_force(service.spec.candidates, entry),
         doubts=0 if dispelled else status.doubts + (due.trigger in DOUBTS),
+        gate=_gate_of_now(status, observation, identity),
         **progress_of(run),
     )
     # A run that is under way answers the request.
@@ -155,11 +156,7 @@ def _due_gate(
     if not asks or identity is None or held_back(service, Trigger.FINGERPRINT_CHANGED, identity):
         return None
     images = gate_images(observation.workload, observation.profiles)
-    had = status.gate
-    # A gate that was refused at once knows no fingerprint.
-    if images is None or (
-        had is not None and had.image == images[1] and had.fingerprint in {None, identity.fingerprint}
-    ):
+    if images is None or _gate_of_now(status, observation, identity) is not None:
         return None
     spec = {
         "serviceRef": {"name": service.metadata.name},
@@ -167,6 +164,18 @@ def _due_gate(
         "gate": list(images),
     }
     return _run(service, f"gate/{images[0]}/{identity.fingerprint}/{status.run or ''}", spec)
+
+
+def _gate_of_now(
+    status: CalibrationStatus, observation: ServiceObservation, identity: Identity | None
+) -> GateStatus | None:
+    """The gate that the image of now had; None of another image, which is gone. A gate that was refused at once knows no fingerprint."""
+    gate, workload = status.gate, observation.workload
+    if gate is None or identity is None or workload is None or workload.engine is None:
+        return gate
+    if gate.fingerprint is None:
+        return gate if gate.image == workload.engine.container.get("image") else None
+    return gate if identity.has(gate.fingerprint) else None
 
 
 def gate_words(status: CalibrationStatus, identity: Identity | None) -> str:
