@@ -365,7 +365,7 @@ def unfinished(runs: Iterable[CalibrationRun]) -> CalibrationRun | None:
 
 def progress_of(run: CalibrationRun | None) -> dict[str, object]:
     """Points, GPU-seconds of the unfinished run; nothing of a finished one."""
-    if run is None or run.status.plan is None or run.status.plan.is_gate:
+    if run is None or run.status.plan is None or run.spec.gate is not None:
         return {"points_done": None, "points_planned": None, "gpu_seconds_used": None}
     return {
         "points_done": len(run.status.points),

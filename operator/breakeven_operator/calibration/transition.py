@@ -17,6 +17,7 @@ from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.ports import Manifest
+from breakeven_operator.resources.base import BEFORE
 from breakeven_operator.resources.calibrationrun import (
     STORED_COLUMNS,
     ArmPhase,
@@ -162,7 +163,8 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
     if plan is None:
         return RunDisplay()
     gpu_seconds = f"{status.gpu_seconds_used or 0:.0f}/{plan.budget.max_gpu_seconds}"
-    if plan.is_gate:
+    if plan.arms and plan.arms[0].arm == BEFORE:
+        # A gate: one arm on two engines.
         return RunDisplay(arm=None if status.ended else plan.arms[0].method, gpu_seconds=gpu_seconds)
     current = next(
         (arm.arm for arm in status.arm_statuses if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}),

@@ -42,7 +42,7 @@ from breakeven_operator.workloads.workload import Workload
 PASSED = frozenset({UpgradeWord.SAME, UpgradeWord.FASTER})
 _ATTEMPTS = 3
 _STOPPING_S = 60
-# The engine of now ended by itself, or never answered: the upgrade's fault. Everything else is the cluster's.
+# The engine of now ended by itself, or never answered: the upgrade is to blame, and the cluster for all other reasons.
 _OF_THE_ENGINE = frozenset(
     {
         ClusterReason.ENGINE_CRASHED,

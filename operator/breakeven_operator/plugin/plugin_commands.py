@@ -32,7 +32,8 @@ from breakeven_operator.plugin.service_table import document, frame
 from breakeven_operator.plugin.service_view import Json, LeaseView, ServiceView, variable_of
 
 PROGRAM = "kubectl breakeven"
-_LOOK_S = 5.0
+LOOK_S = 5.0
+"""Time between two looks at a run that is followed."""
 _PORT, _PREFIX = "board", "BREAKEVEN_BOARD_PATH_PREFIX"
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -288,7 +289,7 @@ def gate(
     click.echo(f"calibrationrun/{name} created", err=wait or as_json)
     if wait:
         run = gate_run.followed(
-            asked, name, lambda: time.sleep(_LOOK_S), lambda line: click.echo(line, err=True)
+            asked, name, lambda: time.sleep(LOOK_S), lambda line: click.echo(line, err=True)
         )
     if as_json:
         click.echo(json.dumps(gate_run.gate_document(run), indent=2))

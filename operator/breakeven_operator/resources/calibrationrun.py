@@ -13,10 +13,8 @@ from breakeven.arm import ADAPTIVE, NO_SPECULATION, SCHEDULE
 from breakeven.errors import InputError
 from breakeven.points.point import COLUMNS, POINTS_AT_OTHER_LENGTHS, SETTING, PointColumn, first_half
 from breakeven_operator.resources.base import (
-    AFTER,
     AGAIN,
     ATOMIC,
-    BEFORE,
     LIST_SET,
     ArmName,
     Cell,
@@ -368,11 +366,6 @@ class CalibrationPlan(StatusModel):
         "the run.",
         max_length=256,
     )
-
-    @property
-    def is_gate(self) -> bool:
-        """Whether one arm is compared on two engines, and no arms with each other."""
-        return {arm.arm for arm in self.arms} == {BEFORE, AFTER}
 
     @property
     def in_turns(self) -> bool:

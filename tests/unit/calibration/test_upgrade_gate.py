@@ -278,3 +278,22 @@ def test_nothing_of_a_prompt_stands_in_the_last_words_of_an_engine():
     assert "a secret of ours" not in json.dumps(world.status)
     assert all("a secret of ours" not in event.message for event in world.said)
     assert DRIVER in json.dumps(world.jobs) or not world.jobs
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"gate": [BEFORE]},
+        {"gate": [BEFORE, "no image!"]},
+        {"gate": [BEFORE, AFTER], "arms": ["none", "eagle/2"]},
+        {"gate": [BEFORE, AFTER], "importFrom": [{"arm": "none", "configMap": {"name": "a", "keys": ["b"]}}]},
+    ],
+)
+def test_a_gate_that_is_none_is_refused_in_one_line_and_holds_no_gpu(spec):
+    world = gate()
+    world.run["spec"] = {"serviceRef": {"name": "chat"}, **spec}
+    status = world.turn()
+    assert status["phase"] == "Failed"
+    assert "spec" in status["message"]
+    assert "expected" in status["message"]
+    assert not world.jobs

@@ -48,7 +48,7 @@ def verb(tmp_path, monkeypatch, recommending):
     program.write_text(_KUBECTL.format(folder=tmp_path))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(plugin_commands, "_LOOK_S", 0.0)
+    monkeypatch.setattr(plugin_commands, "LOOK_S", 0.0)
     files = {
         "service": recommending.service,
         "created": {"metadata": META, "spec": SPEC},
