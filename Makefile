@@ -80,7 +80,7 @@ check: env ## Half a minute to a minute on two cores, longer the first time: lin
 	@$(MAKE) --jobs=3 --output-sync --keep-going quick-laws quick-library quick-operator types lint contracts generated compatible-crds
 
 # Runs of pytest in place of workers of one: each worker would import and collect the tests of all.
-LIBRARY_TESTS := $(addprefix tests/unit/,answering cli demo drafters fitting house intake load_driver past planning points prior profile readers reporting serving sim validation)
+LIBRARY_TESTS := $(addprefix tests/unit/,answering cli demo drafters fitting house intake load_driver past planning points prior profile readers reporting serving sim upgrade validation)
 OPERATOR_TESTS := $(filter-out $(LIBRARY_TESTS) %__pycache__,$(wildcard tests/unit/*))
 QUICKLY = HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q --quick
 

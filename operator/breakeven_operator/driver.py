@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from breakeven.answering.answer import JudgedSet
-from breakeven.answering.gate import GateFinding, judge_arm
+from breakeven.answering.answer_gate import GateFinding, judge_arm
 from breakeven.answering.prompt_set import ANSWER_TOKENS
 from breakeven.arm import arm_drafting
 from breakeven.errors import InputError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from breakeven.answering.answer import MOST_JUDGED_TOKENS, JudgedSet
-from breakeven.answering.gate import GateFinding, judge_arm
+from breakeven.answering.answer_gate import GateFinding, judge_arm
 from breakeven.answering.prompt_set import shipped_prompts
 from breakeven.load_driver.asking import ask, gate_prompts, judge
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError

@@ -18,7 +18,7 @@ from breakeven_operator.resources.calibrationrun import ArmAnswers
 
 if TYPE_CHECKING:
     # The test itself needs scipy, which the operator's process does without.
-    from breakeven.answering.gate import GateFinding
+    from breakeven.answering.answer_gate import GateFinding
 
 VOLUME = "breakeven-answers"
 MOUNT_PATH = "/var/run/breakeven/answers"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from breakeven.answering.answer import AnswerSet, Flaw, JudgedSet
-from breakeven.answering.gate import (
+from breakeven.answering.answer_gate import (
     ERROR_RATE,
     TOLERATED_SHARE,
     counted_more_often,

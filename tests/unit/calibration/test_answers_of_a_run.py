@@ -8,7 +8,7 @@ import json
 import pytest
 
 from breakeven.answering.answer import AnswerSet
-from breakeven.answering.gate import GateFinding
+from breakeven.answering.answer_gate import GateFinding
 from breakeven.reasons import Reason
 from breakeven_operator import calibration
 from breakeven_operator.calibration.answer_secrets import (

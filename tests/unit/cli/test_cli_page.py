@@ -64,12 +64,13 @@ def test_every_command_has_a_page_and_every_page_a_command():
 
 
 def test_there_are_documents() -> None:
-    """All commands but the engine, its answers, the report, the sweep and the past, whose documents name files of the run."""
+    """All commands but the engine, what asks one, the report and the past, whose documents name files of the run."""
     assert {file.stem.partition("-")[0] for file in DOCUMENTS} == {*COMMANDS} - {
         "engine-sim",
         "answers",
         "report",
         "calibrate",
+        "gate",
         "history",
     }
 

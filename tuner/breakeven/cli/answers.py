@@ -17,7 +17,7 @@ from breakeven.errors import InputError
 
 if TYPE_CHECKING:
     from breakeven.answering.answer import AnswerSet, GivenAnswer, JudgedSet
-    from breakeven.answering.gate import GateFinding
+    from breakeven.answering.answer_gate import GateFinding
     from breakeven.load_driver.client import Endpoint
 
 _SHOWN_TOKENS = 24
@@ -136,7 +136,7 @@ async def _judge(
     endpoint: Endpoint, sets: Sequence[AnswerSet], longest_s: float, *, texts: bool
 ) -> tuple[list[GateFinding], list[dict[str, Any]]]:
     """The findings, and the texts around first faults if they are asked for."""
-    from breakeven.answering.gate import judge_arm
+    from breakeven.answering.answer_gate import judge_arm
     from breakeven.arm import NO_SPECULATION
     from breakeven.load_driver.asking import judge
     from breakeven.load_driver.client import EngineClient

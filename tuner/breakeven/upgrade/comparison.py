@@ -1,6 +1,6 @@
 """The word for an upgrade, from the records of both engines; pure.
 
-A sound upgrade gets a word of loss in at most `ERROR_RATE` of trials. Half of that is the answers' (`breakeven.answering.gate`); the
+A sound upgrade gets a word of loss in at most `ERROR_RATE` of trials. Half of that is the answers' (`breakeven.answering.answer_gate`); the
 other half is shared by the ratios and the cache. A field counts as refused only if it was refused each time, which no chance does.
 
 Windows are compared in pairs with the same prompts and arrivals, so that a state of the machine that both meet cancels. A loss is a
@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from breakeven.answering.answer import JudgedSet
-from breakeven.answering.gate import ERROR_RATE as ANSWERS_ERROR_RATE
-from breakeven.answering.gate import counted_more_often, judge_arm
+from breakeven.answering.answer_gate import ERROR_RATE as ANSWERS_ERROR_RATE
+from breakeven.answering.answer_gate import counted_more_often, judge_arm
 from breakeven.phrases import counted, figure, latency_text, percent
 from breakeven.planning.roll_experiment import USUAL_COUNTS_AS, mean_of_blocks
 from breakeven.points.point import ImposedLoad, Point
@@ -191,7 +191,7 @@ def _acceptance(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
         yield not_compared("tokens per step", "neither engine drafts, or drafts are not counted")
         return
     name = "tokens per step"
-    if not any(window.accept for window in after.windows):
+    if after.windows and not any(window.accept for window in after.windows):
         said = "no drafts are counted any more"
         yield Judged(UpgradeFinding(name, None, None, None, None, UpgradeWord.ACCEPTANCE_LOST, said))
         return
@@ -298,7 +298,9 @@ def judged_change(
     # Of shares the change is a difference, beside the share of before.
     back = (lambda value: 1.0 + value / old) if shares else math.exp
     ratio, interval = back(mean), (back(mean - likely), back(mean + likely))
-    said = f"{show(old)} before, {show(new)} after: {ratio:.3f} times ({interval[0]:.3f} to {interval[1]:.3f})"
+    said = (
+        f"{show(old)} before, {show(new)} after: {ratio:.3f} times ({interval[0]:.3f} to {interval[1]:.3f})"
+    )
     needs = None
     if word is UpgradeWord.UNDECIDED:
         rooms = (limits.excluded - loss, likely), (loss - limits.tolerated, radius)

@@ -22,8 +22,8 @@ from breakeven.load_driver.window import RequestRecord
 from breakeven.phrases import latency_text
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
+from breakeven.upgrade.against_profile import compare_with_past
 from breakeven.upgrade.comparison import compare
-from breakeven.upgrade.past import compare_with_past
 from breakeven.upgrade.record import EngineRecord, UpgradeReport
 from breakeven.upgrade.service_fields import FIELDS, request_with
 
@@ -32,8 +32,8 @@ PAIRS = 8
 """Pairs of windows at each load, in the order A B, B A."""
 ANSWER_TOKENS = 64
 
-_COMPARED_PROMPTS, _OTHER_PROMPTS = 36, 24
-_ANSWERS_SHARE = 0.15
+_COMPARED_PROMPTS, _OTHER_PROMPTS = 60, 24
+_ANSWERS_SHARE = 0.2
 """Of the time: for the answers of one engine, and again for their judgement by the other."""
 _ROUNDS, _REQUESTS_OF_A_ROUND, _SHARED = 4, 8, 0.8
 _PREFIX_TOKENS = 1024
@@ -84,7 +84,7 @@ async def try_upgrade(
             second = await _first_look(new, plan, 1)
         except EngineError as error:
             return compare(first, EngineRecord(failure=str(error)), name)
-        run = _Run([(old, first), (new, second)], plan, say)
+        run = _EnginesTried([(old, first), (new, second)], plan, say)
         for part in (run.fields, run.prefixes, run.answers, run.windows):
             await run.tried(part)
         return compare(run.records[0], run.records[1], name)
@@ -104,7 +104,7 @@ async def try_against(
             look = await _first_look(new, plan, 1)
         except EngineError as error:
             return compare(EngineRecord(), EngineRecord(failure=str(error)), arm.name)
-        run = _Run([(new, look)], plan, say)
+        run = _EnginesTried([(new, look)], plan, say)
         await run.tried(run.windows)
         if run.records[-1].failure is not None:
             return compare(EngineRecord(), run.records[-1], arm.name)
@@ -134,7 +134,7 @@ async def _gone(client: EngineClient) -> str | None:
     return None
 
 
-class _Run:
+class _EnginesTried:
     """One trial: the engines in the order before, after, and what they have shown so far."""
 
     def __init__(
@@ -213,7 +213,7 @@ class _Run:
 
     async def answers(self) -> None:
         """The same prompts asked before and after others, of each engine; each engine judges both."""
-        prompts, others = _split(gate_prompts(self._plan.workload.dataset))
+        prompts, others = split_prompts(gate_prompts(self._plan.workload.dataset))
         longest_s = _ANSWERS_SHARE * self._left_s()
         given = []
         for side, client in enumerate(self.clients):
@@ -281,7 +281,7 @@ def _step(load: ImposedLoad, number: int, alone_s: float, window_s: float) -> Sw
     )
 
 
-def _split(prompts: Sequence[GatePrompt]) -> tuple[list[GatePrompt], list[GatePrompt]]:
+def split_prompts(prompts: Sequence[GatePrompt]) -> tuple[list[GatePrompt], list[GatePrompt]]:
     """Prompts whose answers are compared, evenly over all of them, and others to ask between."""
     free = [one for one in prompts if not one.form.constrained]
     chosen = {index * len(free) // _COMPARED_PROMPTS for index in range(_COMPARED_PROMPTS)} if free else set()

@@ -1,0 +1,188 @@
+"""The word for an upgrade, from records of both engines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breakeven.points.point import LoadMode, Point
+from breakeven.upgrade.comparison import compare
+from breakeven.upgrade.record import EngineRecord, UpgradeReport, UpgradeWord
+from fakes.gate_worlds import judged_world
+
+PAIRS, ACCEPT = 8, (0.6, 0.4, 0.2)
+
+
+def windows(
+    slower: float = 1.0, e: float = 2.2, seed: int = 1, pairs: int = PAIRS, scatter: float = 0.01
+) -> tuple[Point, ...]:
+    """Windows at one and at eight clients; the host's state is the pair's."""
+    host, own = np.random.default_rng(0).normal(0.0, 0.05, pairs), np.random.default_rng(seed)
+    found = []
+    for pair in range(pairs):
+        for clients in (1, 8):
+            factor = slower * math.exp(host[pair] + own.normal(0.0, scatter))
+            found.append(
+                Point(
+                    method="eagle3",
+                    k=3,
+                    load_mode=LoadMode.CLOSED,
+                    concurrency=float(clients),
+                    mean_latency_s=factor,
+                    ttft_mean_s=0.05 * factor,
+                    tpot_mean_s=0.01 * clients * factor,
+                    requests=100.0,
+                    output_tokens=64.0,
+                    tokens_per_step=e * math.exp(own.normal(0.0, scatter)),
+                    drafts=1000.0,
+                    accept=ACCEPT,
+                    failed=0.0,
+                    replicate=str(pair + 1),
+                )
+            )
+    return tuple(found)
+
+
+def record(**changes: object) -> EngineRecord:
+    """An engine without a fault."""
+    judged = judged_world(1, prompts=60)
+    sound = EngineRecord(
+        "0.31.0", windows(), (0.7, 0.69, 0.7, 0.71), judged, judged, ("tools", "seed"), (), 60.0, 400_000
+    )
+    return replace(sound, **changes)
+
+
+def found(report: UpgradeReport, figure: str) -> UpgradeWord | None:
+    return next(one.word for one in report.findings if one.figure == figure)
+
+
+BEFORE = record()
+AFTER = record(version="0.32.0", windows=windows(seed=2), answers=judged_world(2, prompts=60))
+
+
+def test_two_sound_engines_are_the_same():
+    report = compare(BEFORE, AFTER, "eagle3/3")
+    assert (report.word, report.needs, report.word.status) == (UpgradeWord.SAME, None, 0)
+    assert report.versions == {"before": "0.31.0", "after": "0.32.0"}
+    assert {one.figure for one in report.findings if one.word is None} == {
+        *(f"accepted at position {place}" for place in (1, 2, 3)),
+        "start",
+        "tokens of the KV cache",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"failure": "no answer for 30 s"}, UpgradeWord.DOES_NOT_START),
+        ({"accepted": ("tools",), "refused": ("seed",)}, UpgradeWord.REFUSED),
+        ({"answers": judged_world(2, prompts=60, broken_share=0.5)}, UpgradeWord.ANSWERS_DIFFER),
+        ({"prefix_hits": (0.0,) * 4}, UpgradeWord.CACHE_LOST),
+        ({"prefix_hits": (0.4,) * 4}, UpgradeWord.CACHE_LOST),
+        ({"windows": windows(e=1.98, seed=2)}, UpgradeWord.ACCEPTANCE_LOST),
+        ({"windows": tuple(replace(one, accept=(), drafts=None) for one in windows())}, UpgradeWord.ACCEPTANCE_LOST),
+        ({"windows": windows(1.08, seed=2)}, UpgradeWord.SLOWER),
+        ({"windows": windows(0.9, seed=2)}, UpgradeWord.FASTER),
+        ({"windows": windows(1.04, seed=2, scatter=0.05)}, UpgradeWord.UNDECIDED),
+        ({"windows": windows(seed=2, pairs=1)}, UpgradeWord.UNDECIDED),
+        ({"windows": ()}, UpgradeWord.UNDECIDED),
+    ],
+)  # fmt: skip
+def test_each_fault_has_its_word_and_status(changes, word):
+    report = compare(BEFORE, replace(AFTER, **changes))
+    assert report.word is word, [str(one) for one in report.findings]
+    status = {UpgradeWord.FASTER: 0, UpgradeWord.UNDECIDED: 2}.get(word, 1)
+    assert report.word.status == status
+    assert (report.needs is None) == (word is not UpgradeWord.UNDECIDED)
+
+
+def test_the_gravest_word_is_the_reports():
+    after = replace(AFTER, windows=windows(1.2, e=1.6), prefix_hits=(0.0,) * 4)
+    report = compare(BEFORE, after)
+    assert report.word is UpgradeWord.CACHE_LOST
+    assert found(report, "tokens per step") is UpgradeWord.ACCEPTANCE_LOST
+    assert found(report, "time per output token at 8 clients") is UpgradeWord.SLOWER
+
+
+def test_a_field_that_neither_takes_is_no_loss():
+    before, after = (
+        record(accepted=("tools",), refused=("n",)),
+        replace(AFTER, accepted=("tools",), refused=("n", "seed")),
+    )
+    assert found(compare(before, after), "fields") is UpgradeWord.SAME
+
+
+def test_an_engine_whose_thinking_changed_is_found_by_its_judgement_of_the_old_answers():
+    """Both judge the other's answers to be wrong, so that the counts of faults are alike; its own judge tells them apart."""
+    wrong = judged_world(3, prompts=60, broken_share=0.5)
+    report = compare(replace(BEFORE, answers=wrong), replace(AFTER, answers=wrong))
+    assert found(report, "answers") is UpgradeWord.ANSWERS_DIFFER
+
+
+def test_requests_that_fail_are_said():
+    def failing(each: float) -> tuple[Point, ...]:
+        return tuple(replace(one, failed=each) for one in windows(seed=2))
+
+    assert compare(BEFORE, replace(AFTER, windows=failing(5.0))).word is UpgradeWord.REFUSED
+    few = (replace(AFTER.windows[0], failed=1.0), *AFTER.windows[1:])
+    assert compare(BEFORE, replace(AFTER, windows=few)).word is UpgradeWord.UNDECIDED
+
+
+def test_windows_in_which_the_driver_lagged_are_left_out():
+    lagging = tuple(replace(one, flag="DriverLagging") for one in windows(3.0))
+    after = replace(AFTER, windows=(*AFTER.windows[2:], *lagging[:2]))
+    assert compare(BEFORE, after).word is UpgradeWord.SAME
+
+
+@pytest.mark.parametrize("missing", ["prefix_hits", "answers", "accepted"])
+def test_what_was_not_measured_is_said_and_has_no_word(missing):
+    report = compare(BEFORE, replace(AFTER, **{missing: None if missing == "answers" else ()}))
+    assert any(one.word is None and one.sentence.startswith("not compared") for one in report.findings)
+    assert report.word is UpgradeWord.SAME
+
+
+def test_undecided_says_how_many_pairs_it_would_take():
+    report = compare(BEFORE, replace(AFTER, windows=windows(1.04, seed=2, scatter=0.05)))
+    assert report.needs is not None
+    assert "pairs of windows in place of 8" in report.needs
+
+
+def severity(slower: float, scatter: float) -> int:
+    """0 faster, 1 not slower, 2 slower."""
+    report = compare(
+        replace(BEFORE, answers=None), replace(AFTER, windows=windows(slower, seed=2, scatter=scatter))
+    )
+    word = found(report, "time per output token at 8 clients")
+    return {UpgradeWord.FASTER: 0, UpgradeWord.SLOWER: 2}.get(word or UpgradeWord.SAME, 1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.7, 1.5), st.floats(0.7, 1.5), st.sampled_from([0.005, 0.03]))
+def test_a_slower_engine_is_never_judged_milder(one, other, scatter):
+    less, more = sorted((one, other))
+    assert severity(less, scatter) <= severity(more, scatter)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), st.floats(0.8, 1.2))
+def test_the_other_way_round_each_ratio_is_the_inverse(seed, slower):
+    old, new = replace(BEFORE, answers=None), replace(AFTER, answers=None, windows=windows(slower, seed=seed))
+    there, back = (
+        {one.figure: one for one in compare(*pair).findings if one.interval and "time" in one.figure}
+        for pair in ((old, new), (new, old))
+    )
+    for figure, one in there.items():
+        other = back[figure]
+        assert one.ratio
+        assert other.ratio
+        assert one.interval
+        assert other.interval
+        assert one.ratio * other.ratio == pytest.approx(1.0)
+        assert [
+            end * far for end, far in zip(one.interval, other.interval[::-1], strict=True)
+        ] == pytest.approx([1.0, 1.0])

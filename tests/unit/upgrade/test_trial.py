@@ -1,0 +1,212 @@
+"""Trials of upgrades between two simulated engines over HTTP, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+
+from breakeven.answering.prompt_set import shipped_prompts
+from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.cli import gate
+from breakeven.load_driver.client import Endpoint, EngineError
+from breakeven.load_driver.sent_workload import SentWorkload
+from breakeven.points.point import ImposedLoad, LoadMode
+from breakeven.upgrade.record import UpgradeReport, UpgradeWord
+from breakeven.upgrade.trial import UpgradePlan, try_upgrade
+from fakes.lawful_profile import lawful_profile_json
+from fakes.simulated_engine import simulated
+from fakes.virtual_time import in_virtual_time
+from golden.documents import unexplained
+
+EAGLE = {"method": "eagle3", "model": "drafter", "num_speculative_tokens": 3}
+ARM = Arm("eagle3", 3)
+DEMO = Path(__file__).parents[3] / "examples" / "engine-costs" / "demo.json"
+SHORT = SentWorkload(16, 16)
+NOWHERE = "http://127.0.0.1:9"
+
+
+def engine(**changes: Any) -> dict[str, Any]:
+    """Costs of the demo's engine with a prefix cache, changed."""
+    known: dict[str, Any] = json.loads(DEMO.read_text())["gpus"]["NVIDIA-H100-80GB-HBM3"]
+    broken = changes.pop("broken_answers", None)
+    known["methods"]["eagle3"]["broken_answers"] = broken
+    # Many answers at once take no longer than one, so that a trial needs few seconds.
+    known["step"]["per_token_s"] = 0.0
+    known["methods"]["eagle3"]["draft"]["per_draft_token_s"] = 0.0
+    return {**known, "prefix_cache": True, "time_scale": 0.5, **changes}
+
+
+@contextlib.asynccontextmanager
+async def both(
+    after: Mapping[str, Any], arms: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = (EAGLE, EAGLE)
+) -> AsyncIterator[tuple[str, str]]:
+    async with simulated(engine(), arms[0]) as old, simulated(after, arms[1], seed=1) as new:
+        yield old, new
+
+
+async def tried(urls: tuple[str, str], said: list[str], seconds: float = 16.0) -> UpgradeReport:
+    loads = (ImposedLoad(LoadMode.CLOSED, 1), ImposedLoad(LoadMode.CLOSED, 2))
+    plan = UpgradePlan(ARM, SHORT, loads, seconds, start_timeout_s=2.0, start_s=(60.0, 66.0))
+    return await try_upgrade(Endpoint(urls[0]), Endpoint(urls[1]), plan, said.append)
+
+
+def word_of(report: UpgradeReport, figure: str) -> UpgradeWord | None:
+    return next(one.word for one in report.findings if one.figure == figure)
+
+
+@in_virtual_time
+async def test_a_sound_engine_loses_nothing_and_everything_is_compared():
+    said: list[str] = []
+    async with both(engine()) as urls:
+        report = await tried(urls, said, 50.0)
+    assert report.word.status != 1, report.findings
+    missing = [one.figure for one in report.findings if one.sentence.startswith("not compared")]
+    assert missing == []
+    assert word_of(report, "answers") is UpgradeWord.SAME
+    assert word_of(report, "prefix-cache hits") is UpgradeWord.SAME
+    start = next(one for one in report.findings if one.figure == "start")
+    assert (start.before, start.after) == (60.0, 66.0)
+    assert report.versions == {"before": "0.32.0+breakeven", "after": "0.32.0+breakeven"}
+    order = [
+        line.partition(": ")[0].rpartition(", ")[2]
+        for line in said
+        if line.startswith("pair ") and "at 1 client" in line
+    ]
+    assert order[:4] == ["before", "after", "after", "before"]
+
+
+@in_virtual_time
+async def test_faults_of_fields_cache_and_answers_are_found_and_no_text_is_said():
+    said: list[str] = []
+    worse = engine(
+        refuses=["seed"],
+        prefix_cache=False,
+        broken_answers={"share": 1.0, "from_request": 150, "kind": "wrong"},
+    )
+    async with both(worse) as urls:
+        report = await tried(urls, said)
+    assert report.word is UpgradeWord.REFUSED
+    assert word_of(report, "answers") is UpgradeWord.ANSWERS_DIFFER
+    assert word_of(report, "prefix-cache hits") is UpgradeWord.CACHE_LOST
+    shown = "\n".join([*said, *(one.sentence for one in report.findings)])
+    words = {
+        text[:20]
+        for one in shipped_prompts()
+        for message in one.messages or ()
+        if (text := str(message["content"]))
+    }
+    assert not [text for text in words if text in shown]
+
+
+@in_virtual_time
+async def test_an_engine_that_does_not_speculate_any_more_has_lost_its_acceptance():
+    async with both(engine(), (EAGLE, None)) as urls:
+        report = await tried(urls, [], 30.0)
+    assert report.word is UpgradeWord.ACCEPTANCE_LOST
+
+
+@in_virtual_time
+async def test_an_engine_that_does_not_answer_is_a_word_and_one_of_before_is_an_error():
+    async with simulated(engine(), EAGLE) as url:
+        report = await tried((url, NOWHERE), [])
+        assert report.word is UpgradeWord.DOES_NOT_START
+        assert "127.0.0.1:9" in report.findings[0].sentence
+        with pytest.raises(EngineError, match="expected 200"):
+            await tried((NOWHERE, url), [])
+
+
+@in_virtual_time
+async def test_the_engine_before_must_run_the_arm():
+    async with both(engine(), (None, EAGLE)) as urls:
+        with pytest.raises(EngineError, match="does not speculate"):
+            await tried(urls, [])
+
+
+def run_gate(
+    monkeypatch: pytest.MonkeyPatch, after: Mapping[str, Any], *arguments: str
+) -> click.testing.Result:
+    """`breakeven gate` of two engines in virtual time; their addresses are `old` and `new`."""
+    urls: dict[str, str] = {}
+
+    def run(report: Any) -> Any:
+        found = []
+
+        @in_virtual_time
+        async def in_time() -> None:
+            async with both(after) as (urls["http://old"], urls["http://new"]):
+                found.append(await report)
+
+        in_time()
+        return found[0]
+
+    monkeypatch.setattr(asyncio, "run", run)
+    monkeypatch.setattr(gate, "endpoint_of", lambda _, url: Endpoint(urls.get(url, url)))
+    usual = (
+        "--to-url",
+        "http://new",
+        "--prompt-tokens",
+        "16",
+        "--output-tokens",
+        "16",
+        "--max-seconds",
+        "30",
+    )
+    return click.testing.CliRunner().invoke(gate.command, [*usual, *arguments])
+
+
+@pytest.mark.claim(
+    "README.md", "`breakeven gate` says in one word whether speculation still works in the next version."
+)
+def test_the_command_says_one_word_writes_a_document_and_exits_by_the_word(monkeypatch, tmp_path):
+    file = tmp_path / "gate.json"
+    between = ("--from-url", "http://old", "--arm", "eagle3/3", "--concurrency", "1", "--concurrency", "2")
+    result = run_gate(monkeypatch, engine(refuses=["seed"]), *between, "-o", str(file), "--json")
+    assert result.exit_code == 1, result.output
+    told = json.loads(result.stdout)
+    assert told == json.loads(file.read_text())
+    assert unexplained("gate", told) == set()
+    assert (told["word"], told["arm"], told["confidence"]) == ("Refused", "eagle3/3", 0.9)
+    assert {"figure", "before", "after", "ratio", "interval", "word", "sentence"} == set(told["findings"][0])
+    assert "fields accepted" in result.stderr
+
+
+def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, tmp_path):
+    profile = tmp_path / "past.json"
+    arms = {NO_SPECULATION: (0.2, 0.02), ARM: (0.02, 0.001)}
+    profile.write_text(
+        lawful_profile_json(
+            arms, {NO_SPECULATION: 1.0, ARM: 2.5}, prompt_tokens=16.0, output_tokens=16.0, gpu="H100"
+        )
+    )
+    result = run_gate(monkeypatch, engine(), "--from-profile", str(profile), "--arm", "eagle3/3", "--json")
+    told = {one["figure"]: one for one in json.loads(result.stdout)["findings"]}
+    assert "not compared" in told["answers"]["sentence"]
+    assert "time per output token at 1 client" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "one of --from-url and --from-profile is needed"),
+        (("--from-url", "http://old", "--arm", "eagle3"), "expected none or such as eagle3/3"),
+        (("--from-url", "http://old", "--concurrency", "1"), "expected two, a low and a high one"),
+        (("--from-url", "http://old", "--concurrency", "1", "--rps", "2"), "--concurrency excludes --rps"),
+    ],
+)
+def test_wrong_usage_is_said_in_one_line(monkeypatch, arguments, said):
+    result = run_gate(monkeypatch, engine(), *arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_an_engine_of_before_that_does_not_answer_leaves_it_undecided(monkeypatch):
+    result = run_gate(monkeypatch, engine(), "--from-url", NOWHERE)
+    assert result.exit_code == 2
+    assert result.stdout.startswith("Undecided")
