@@ -115,14 +115,24 @@ def _check_images(transition: Transition, images: Iterable[str]) -> None:
 
 
 def _arm_of(transition: Transition, service: SpeculativeService) -> Arm:
-    """The arm of a gate: the named one, else what the target runs, else what should run, else the first candidate."""
+    """The arm of a gate: the named one, else what the target runs, else what should run, else the first candidate.
+
+    Raises:
+        NotCopyableError: the run names no such arm, or more.
+    """
     candidates, named = service.spec.candidates, transition.run.spec.arms
     known = {arm.name: arm for arm in candidates.measurable_arms()}
-    if named and named[0] not in known:
-        raise NotCopyableError(
-            ClusterReason.INVALID_SPEC,
-            f"spec.arms: {named[0]} is no arm of the service; expected one of {', '.join(known)}",
+    problem = None
+    if transition.run.spec.import_from:
+        problem = "spec.importFrom stands beside spec.gate; expected one of the two"
+    elif len(named) > 1:
+        problem = (
+            f"spec.arms: {', '.join(named)} beside spec.gate; expected one, or none for the target's own"
         )
+    elif named and named[0] not in known:
+        problem = f"spec.arms: {named[0]} is no arm of the service; expected one of {', '.join(known)}"
+    if problem is not None:
+        raise NotCopyableError(ClusterReason.INVALID_SPEC, problem)
     if named:
         return known[named[0]]
     target, decision = transition.view.target, service.status.decision

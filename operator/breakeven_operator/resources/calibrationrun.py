@@ -193,20 +193,6 @@ class CalibrationRunSpec(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self == oldSelf", "a CalibrationRun's spec cannot be changed", "another CalibrationRun"),
-        Rule(
-            "!has(self.gate) || !has(self.importFrom)",
-            "gate stands beside importFrom",
-            "one of the two",
-            lambda spec: not spec.gate or not spec.import_from,
-            ".gate",
-        ),
-        Rule(
-            "!has(self.gate) || !has(self.arms) || self.arms.size() <= 1",
-            "gate stands beside several arms",
-            "one arm, or none for the target's own",
-            lambda spec: not spec.gate or len(spec.arms) <= 1,
-            ".arms",
-        ),
     )
 
     service_ref: ServiceReference = Field(description="The SpeculativeService whose arms are measured.")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from breakeven.cli.gate import command
 from breakeven_operator.plugin.plugin_commands import gate
@@ -124,3 +125,9 @@ def test_the_workflow_compares_the_image_of_the_base_with_the_image_of_the_pull_
 def test_a_pull_request_with_the_same_image_asks_for_nothing(repository):
     here, _, folder = repository
     assert run(here, folder, 1) == (0, [])
+
+
+def test_images_are_compared_on_a_cluster_and_the_library_s_command_names_the_verb():
+    done = CliRunner().invoke(command, ["--from", "vllm:1", "--to", "vllm:2"])
+    assert done.exit_code == 2
+    assert "kubectl breakeven gate SERVICE --from IMAGE --to IMAGE" in done.output
