@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from breakeven_operator.plugin import plugin_commands
+from breakeven_operator.plugin.gate_run import gate_text
 from breakeven_operator.plugin.plugin_commands import root
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 
@@ -23,6 +25,7 @@ create*) cat > "{folder}/given"; cat "{folder}/created";;
 *speculativeservices*) cat "{folder}/service";;
 esac
 """
+PAGE = Path(__file__).parents[3] / "docs" / "kubectl.md"
 IMAGES = ["--from", "vllm/vllm-openai:v0.31.0", "--to", "vllm/vllm-openai:v0.32.0"]
 META = {"namespace": "llm", "name": "chat-gate-x"}
 SPEC = {"serviceRef": {"name": "chat"}, "gate": IMAGES[1::2]}
@@ -105,6 +108,22 @@ def test_with_wait_the_exit_status_is_the_word_s(verb, ended, status, last):
         "calibrationrun/chat-gate-x created",
         "Measuring: both engines are asked",
     ]
+
+
+def test_the_page_shows_what_is_printed():
+    command = f"gate chat {' '.join(IMAGES)} --wait"
+    sentence = "24.9 ms before, 35.3 ms after: 1.418 times (1.39 to 1.446)"
+    rows = [
+        {"figure": "upgrade", "word": "Slower", "message": sentence},
+        {"figure": "time per output token at 8 clients", "word": "Slower", "message": sentence},
+        {
+            "figure": "prefix cache hits",
+            "word": "Same",
+            "message": "79 % of prompt tokens before, 79 % after",
+        },
+    ]
+    printed = "\n".join(gate_text(run("Failed", "Slower", f"Slower: {sentence}", rows)))
+    assert f"$ kubectl breakeven {command}\n{printed}\n```" in PAGE.read_text(encoding="utf-8")
 
 
 def test_as_json_the_outcome_is_one_document(verb):
