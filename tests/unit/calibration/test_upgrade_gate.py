@@ -41,8 +41,8 @@ def placed(world: World, arm: str, ip: str = "10.0.0.1") -> dict[str, Any]:
 
 def both(world: World) -> tuple[dict[str, Any], dict[str, Any]]:
     """Pods of both engines, whose drivers run."""
-    world.turn()
-    world.turn()
+    while job(world, "before") is None:
+        world.turn()
     before = placed(world, "before")
     world.turn()
     after = placed(world, "after", "10.0.0.2")
@@ -196,6 +196,12 @@ def test_images_that_the_target_never_ran_are_refused_where_nobody_checks_who_na
 
 def test_the_budget_counts_both_pods_and_ends_the_run_undecided():
     world = gate(budget={"maxGpuSeconds": 2400, "maxDurationSeconds": 7200})
+    world.turn()
+    world.turn()
+    made = job(world, "before")
+    assert made is not None
+    # Two pods of two GPUs have 600 s; a pod waits for 300 s, and the one of before also for the other one.
+    assert made["spec"]["activeDeadlineSeconds"] == 300 + 600 + 600 + 60
     both(world)
     world.turn(300)
     assert world.status["phase"] == "Measuring"
