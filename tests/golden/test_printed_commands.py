@@ -16,7 +16,7 @@ from breakeven.cli import root
 ROOT = Path(__file__).parents[2]
 POINTS = ROOT / "examples" / "points.csv"
 # An engine, Prometheus or a cluster would have to run; --engine needs a vLLM (tests/engine/test_asked_vllm.py).
-_NEEDS_MORE = {"answers", "calibrate", "doctor", "engine-sim", "history"}
+_NEEDS_MORE = {"answers", "calibrate", "doctor", "engine-sim", "gate", "history"}
 
 
 def printed() -> list[str]:

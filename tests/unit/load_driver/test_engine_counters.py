@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from breakeven.load_driver.counters import between, read_counters
+from breakeven.load_driver.counters import between, kv_cache_tokens, read_counters
 from breakeven.serving.growths import EngineLimits, Growths
 
 LABEL = 'engine="0",model_name="tiny"'
@@ -139,3 +139,16 @@ def test_only_what_counters_grew_by_counts_and_no_gauge_is_a_growth():
     window = between(early, late)
     assert window.survival == pytest.approx((0.8, 0.4, 0.0))
     assert window.inflight is None
+
+
+@pytest.mark.parametrize(
+    ("page", "tokens"),
+    [
+        ("vllm:num_requests_running 1.0", None),
+        ('vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100",num_gpu_blocks_override="None"} 1.0', 1600),
+        ('vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0', None),
+        ("\n".join(f'vllm:cache_config_info{{engine="{n}",num_gpu_blocks="100",block_size="16"}} 1.0' for n in (0, 1)), 3200),
+    ],
+)  # fmt: skip
+def test_room_for_context_is_blocks_of_all_engines(page, tokens):
+    assert kv_cache_tokens(page) == tokens
