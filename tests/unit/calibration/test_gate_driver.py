@@ -62,7 +62,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(gate_driver.asyncio, "sleep", sleep)
+    monkeypatch.setattr("asyncio.sleep", sleep)
     return waits
 
 
@@ -75,14 +75,14 @@ FOUND = {"findings": [{"figure": "upgrade", "word": "Same"}]}
 
 async def test_the_pod_of_before_holds_its_engine_until_the_findings_are_there(slept: list[float]) -> None:
     trial = environment("before")
-    assert await run_gate(trial, PointStore(trial, Runs({}, {}, FOUND))) == "both engines were asked"  # type: ignore[arg-type]
+    assert await run_gate(trial, PointStore(trial, Runs({}, {}, FOUND))) == "both engines were asked"
     assert len(slept) == 2
 
 
 async def test_the_pod_of_before_ends_with_its_run() -> None:
     trial = environment("before")
     with pytest.raises(RunGoneError):
-        await run_gate(trial, PointStore(trial, Runs({}, {"phase": "Failed"})))  # type: ignore[arg-type]
+        await run_gate(trial, PointStore(trial, Runs({}, {"phase": "Failed"})))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_the_driver_of_now_asks_both_and_stores_what_was_found(
 
     monkeypatch.setattr(gate_driver, "try_upgrade", tried)
     trial, runs = environment("after", address), Runs(starts(), starts("before"), starts("before", "after"))
-    assert await run_gate(trial, PointStore(trial, runs)) == "Slower"  # type: ignore[arg-type]
+    assert await run_gate(trial, PointStore(trial, runs)) == "Slower"
     before, after, plan, _ = asked
     assert (before.url, after.url) == (url, "https://10.0.0.2:8001")
     assert before.model == after.model == "tiny"

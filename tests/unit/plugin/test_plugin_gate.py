@@ -45,6 +45,27 @@ def found(word, sentence="20 ms before, 25 ms after"):
     ]
 
 
+class Verb:
+    """Runs the verb with a kubectl whose files lie in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, *words, ended=None):
+        if ended is not None:
+            self.put("ended", ended)
+        return CliRunner().invoke(root, ["gate", *words])
+
+    def put(self, name, content):
+        (self.folder / name).write_text(json.dumps(content, default=str))
+
+    def given(self):
+        return json.loads((self.folder / "given").read_text())
+
+    def asked(self):
+        return (self.folder / "asked").read_text().splitlines()
+
+
 @pytest.fixture
 def verb(tmp_path, monkeypatch, recommending):
     program = tmp_path / "kubectl"
@@ -59,20 +80,10 @@ def verb(tmp_path, monkeypatch, recommending):
         "ended": run("Succeeded", "Same", "nothing lost", found("Same")),
     }
 
-    def put(name, content):
-        (tmp_path / name).write_text(json.dumps(content, default=str))
-
+    verb = Verb(tmp_path)
     for name, content in files.items():
-        put(name, content)
-
-    def call(*words, ended=None):
-        if ended is not None:
-            put("ended", ended)
-        return CliRunner().invoke(root, ["gate", *words])
-
-    call.given = lambda: json.loads((tmp_path / "given").read_text())
-    call.asked = lambda: (tmp_path / "asked").read_text().splitlines()
-    return call
+        verb.put(name, content)
+    return verb
 
 
 def test_the_run_names_both_images_and_the_arm(verb):
