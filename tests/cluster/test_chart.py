@@ -974,7 +974,7 @@ def test_the_policies_cannot_be_left_behind(cluster, target):
 @pytest.mark.always
 @pytest.mark.claim(
     "SECURITY.md",
-    "new ones without settings of their own, and `status.points` and `status.answers` of those that are there",
+    "new ones without settings of their own, and `status.points`, `status.answers` and `status.findings` of those that are there",
 )
 def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, target):
     driver = f"system:serviceaccount:{target}:breakeven-chat"
@@ -998,6 +998,7 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     assert "runs of its own service alone" in ask("code").stderr
     imported = [{"arm": "none", "configMap": {"name": "x", "keys": ["a"]}}]
     assert "as its service describes it" in ask("chat", importFrom=imported).stderr
+    assert "as its service describes it" in ask("chat", gate=["vllm:v0.31.0", "vllm:v0.32.0"]).stderr
     other = requested_run(target, "code", "", Trigger.MANUAL)
     foreign = cluster.kubectl(
         "create", "--output=name", f"--namespace={target}", "--filename=-", stdin=yaml.safe_dump(other)
@@ -1027,6 +1028,7 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     )  # fmt: skip
     points: dict[str, object] = {"points": [{"arm": "none", "index": 0}]}
     assert patch(name, points) == ""
+    assert patch(name, {**points, "findings": [{"figure": "upgrade", "word": "Same"}]}) == ""
     assert "runs of its own service alone" in patch(foreign, points)
     for status in ({"phase": "Succeeded"}, {"phase": None}, {"message": "x"}, {"reason": "Done", **points}):
         assert "nothing of a run but its points" in patch(name, status)

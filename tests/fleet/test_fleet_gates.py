@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from breakeven_operator.kinds import ARM_LABEL, DEPLOYMENTS, EVENTS, JOBS, PODS, PROFILES, RUN_LABEL, RUNS
+from breakeven_operator.kinds import (
+    ARM_LABEL,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    PODS,
+    PROFILES,
+    RUN_LABEL,
+    RUNS,
+    SERVICES,
+)
 from fakes.fleet_world import FleetWorld
 
 pytestmark = pytest.mark.asyncio
@@ -281,3 +291,18 @@ async def test_while_a_gate_runs_no_other_arm_is_entered() -> None:
     for _ in range(20):
         await world.cycle()
     assert (world.value, world.decision["action"]) == ("null", "Hold")
+
+
+async def test_a_calibration_that_is_asked_for_during_a_gate_follows_it() -> None:
+    world = gated()
+    await asked(world)
+    noted = {"breakeven.dev/recalibrate": "now"}
+    world.cluster.change(SERVICES, "llm", "chat", lambda one: one["metadata"].update(annotations=noted))
+    for _ in range(2):
+        await world.cycle()
+    assert calibrations(world) == []
+    find(world, "Same")
+    await world.cycle()
+    gone(world)
+    await world.until(lambda: bool(calibrations(world)), cycles=5)
+    assert calibrations(world)[0]["spec"]["trigger"] == "Requested"

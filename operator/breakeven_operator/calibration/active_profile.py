@@ -95,8 +95,12 @@ def calibrated(
         gate=_gate_of_now(status, observation, identity),
         **progress_of(run),
     )
-    # A run that is under way answers the request.
-    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
+    # A run that is under way answers the request, unless it is a gate.
+    handled = (
+        asked
+        if asked and (due.trigger is Trigger.REQUESTED or (run is not None and run.spec.gate is None))
+        else seen
+    )
     return Calibrated(
         entry,
         reason,
