@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,10 +50,16 @@ from breakeven_operator.calibration.sending import sent, text_name, workload_spe
 from breakeven_operator.calibration.transition import measured_of, stored, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.cluster.kubernetes import KubernetesCluster
+from breakeven_operator.gate_driver import run_gate
 from breakeven_operator.kinds import RUNS, SECRETS
 from breakeven_operator.ports import Cluster, ClusterError, Manifest
-from breakeven_operator.resources.base import AGAIN
-from breakeven_operator.resources.calibrationrun import ArmAnswers, CalibrationRun, StoredPoint
+from breakeven_operator.resources.base import AFTER, AGAIN, BEFORE
+from breakeven_operator.resources.calibrationrun import (
+    ArmAnswers,
+    CalibrationRun,
+    GateFindingStatus,
+    StoredPoint,
+)
 from breakeven_operator.resources.calibrationspec import PromptSource
 from breakeven_operator.serve.logs import TextLines
 
@@ -74,6 +80,7 @@ class PointStore:
         self._pause_s = pause_s
         self._points: list[StoredPoint] = []
         self._answers: list[ArmAnswers] = []
+        self._findings: list[GateFindingStatus] = []
 
     async def load(self) -> CalibrationRun:
         """Read the run and remember this arm's points.
@@ -92,6 +99,7 @@ class PointStore:
             raise RunGoneError(f"CalibrationRun {self._trial.document.run} is {run.status.phase} already")
         self._points = list(run.status.points_of(self._trial.arm_name))
         self._answers = list(run.status.answers)
+        self._findings = list(run.status.findings)
         return run
 
     @property
@@ -113,6 +121,11 @@ class PointStore:
         self._answers = [*(one for one in self._answers if one.arm != found.arm), answers_status(found)]
         await self._persistently(self._apply)
 
+    async def add_findings(self, findings: Iterable[GateFindingStatus]) -> None:
+        """Make the findings of a gate durable, as `add` does."""
+        self._findings = list(findings)
+        await self._persistently(self._apply)
+
     async def _get(self) -> Manifest | None:
         return await self._runs.get(RUNS, self._trial.namespace, self._trial.document.run)
 
@@ -124,7 +137,11 @@ class PointStore:
             # All of it each time: what a manager leaves out of an apply is taken away.
             "status": {
                 name: [one.to_json_object() for one in kept]
-                for name, kept in (("points", self._points), ("answers", self._answers))
+                for name, kept in (
+                    ("points", self._points),
+                    ("answers", self._answers),
+                    ("findings", self._findings),
+                )
                 if kept
             },
         }
@@ -415,11 +432,14 @@ async def _main(trial: TrialEnvironment) -> int:
     if this is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     try:
-        finished = await run_trial(trial, cluster)
+        if trial.arm_name in {BEFORE, AFTER}:
+            said = await run_gate(trial, PointStore(trial, cluster))
+        else:
+            said = (await run_trial(trial, cluster)).reason
     finally:
         with contextlib.suppress(asyncio.CancelledError):
             await cluster.close()
-    _LOG.info("%s: %s", trial.arm_name, finished.reason)
+    _LOG.info("%s: %s", trial.arm_name, said)
     return OK
 
 

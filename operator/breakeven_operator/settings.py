@@ -139,6 +139,7 @@ class Settings(BaseModel):
         board_address: where it listens besides, for readers with a token; empty: nowhere.
         board_path_prefix: of its addresses; empty: none.
         next_rollout: whether the chart installed the policy that puts arms into owners' rollouts.
+        foreign_images: whether the chart installed the policy that says who may name images that a target never ran.
         gpu_price_per_hour: by which statuses and the board show money; None if they show none.
         log_format: json, or text for people.
     """
@@ -193,6 +194,7 @@ class Settings(BaseModel):
     board_address: _IpAddress = ""
     board_path_prefix: _Prefix = ""
     next_rollout: Literal["true", "false"] = "false"
+    foreign_images: Literal["true", "false"] = "false"
     gpu_price_per_hour: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"

@@ -44,6 +44,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         "test_operator_always_pays",
         "test_operator_calibration",
         "test_operator_decides",
+        "test_operator_gate",
         "test_operator_killed",
         "test_operator_schedule",
     ),
@@ -58,6 +59,7 @@ SECONDS: Mapping[str, int] = {
     "test_operator_calibration": 240,
     "test_operator_confirms": 250,
     "test_operator_deployments": 150,
+    "test_operator_gate": 560,
     "test_operator_kserve": 600,
     # Before KServe's on any worker: its first test needs a cluster without the kind, which that one brings.
     "test_operator_lws": 610,

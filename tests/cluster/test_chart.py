@@ -17,11 +17,12 @@ from breakeven.answering.answer import AnswerSet
 from breakeven_operator.__main__ import requested_run
 from breakeven_operator.calibration import schedule_job, trial_access
 from breakeven_operator.calibration.answer_secrets import AnswerOwner, secret_of
-from breakeven_operator.calibration.jobs import TrialLimits, build_job
+from breakeven_operator.calibration.jobs import TrialLimits, arm_label, build_job
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.cluster.snapshot import Snapshot
-from breakeven_operator.kinds import DEPLOYMENTS, Ref
+from breakeven_operator.kinds import DEPLOYMENTS, MANAGED_BY, Ref
 from breakeven_operator.loop.watching import watched
+from breakeven_operator.resources.base import AFTER, BEFORE
 from breakeven_operator.resources.calibrationrun import CalibrationRun, Trigger
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 from breakeven_operator.settings import read_settings
@@ -123,6 +124,22 @@ def test_a_chart_without_crds_and_with_namespaces_gives_roles_there_only(cluster
         role for role in only(documents, "ClusterRole") if role["metadata"]["name"] == "breakeven"
     ]
     assert [rule["resources"] for rule in cluster_role["rules"]] == [["nodes"], ["clusterroles"]]
+
+
+def test_one_kind_of_calibration_pod_is_reached_and_by_one_kind_alone(cluster):
+    """The driver of a gate asks the engine of before, in another pod; whoever else asks a calibration pod is not let in."""
+    documents = render(cluster, "--set=watchNamespaces={llm}")
+    policies = {
+        one["metadata"]["name"].rpartition("-")[2]: one["spec"] for one in only(documents, "NetworkPolicy")
+    }
+    assert policies["calibration"]["ingress"] == []
+    gate = policies["gate"]
+    ours, arm = MANAGED_BY, "breakeven.dev/arm"
+    assert gate["podSelector"]["matchLabels"] == {**ours, arm: "before"}
+    assert gate["ingress"] == [{"from": [{"podSelector": {"matchLabels": {**ours, arm: "after"}}}]}]
+    assert {arm_label(BEFORE), arm_label(AFTER)} == {"before", "after"}
+    without = render(cluster, "--set=watchNamespaces={llm}", "--set=calibration.networkPolicy=false")
+    assert not only(without, "NetworkPolicy")
 
 
 def granted(documents):
@@ -957,7 +974,7 @@ def test_the_policies_cannot_be_left_behind(cluster, target):
 @pytest.mark.always
 @pytest.mark.claim(
     "SECURITY.md",
-    "new ones without settings of their own, and `status.points` and `status.answers` of those that are there",
+    "new ones without settings of their own, and `status.points`, `status.answers` and `status.findings` of those that are there",
 )
 def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, target):
     driver = f"system:serviceaccount:{target}:breakeven-chat"
@@ -981,6 +998,7 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     assert "runs of its own service alone" in ask("code").stderr
     imported = [{"arm": "none", "configMap": {"name": "x", "keys": ["a"]}}]
     assert "as its service describes it" in ask("chat", importFrom=imported).stderr
+    assert "as its service describes it" in ask("chat", gate=["vllm:v0.31.0", "vllm:v0.32.0"]).stderr
     other = requested_run(target, "code", "", Trigger.MANUAL)
     foreign = cluster.kubectl(
         "create", "--output=name", f"--namespace={target}", "--filename=-", stdin=yaml.safe_dump(other)
@@ -1010,6 +1028,7 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     )  # fmt: skip
     points: dict[str, object] = {"points": [{"arm": "none", "index": 0}]}
     assert patch(name, points) == ""
+    assert patch(name, {**points, "findings": [{"figure": "upgrade", "word": "Same"}]}) == ""
     assert "runs of its own service alone" in patch(foreign, points)
     for status in ({"phase": "Succeeded"}, {"phase": None}, {"message": "x"}, {"reason": "Done", **points}):
         assert "nothing of a run but its points" in patch(name, status)

@@ -33,6 +33,7 @@ from breakeven_operator.calibration.transition import RunView
 from breakeven_operator.kinds import ARM_LABEL, JOBS, PROFILES, RUNS
 from breakeven_operator.resources.base import AGAIN
 from breakeven_operator.settings import Settings, read_settings
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.known import DEPLOYMENT
 from breakeven_operator.workloads.workload import NearbyObjects, PodState, Workload, observe
 
@@ -146,6 +147,7 @@ class World:
     may_start: bool = True
     duplicate_of: str | None = None
     in_force: Profile | None = None
+    known_profiles: tuple[ProfileEntry, ...] = ()
     settings: Settings = SETTINGS
     config_maps: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     files_problem: str | None = None
@@ -172,6 +174,7 @@ class World:
             events=tuple(self.cluster_events),
             warnings=self.warnings,
             in_force=self.in_force,
+            profiles=self.known_profiles,
             config_maps=self.config_maps,
             files_problem=self.files_problem,
             claims=self.claims,
@@ -219,8 +222,8 @@ class World:
                     assert list(status) == ["points"], "the importer writes points and nothing else"
                     self.status["points"] = json.loads(json.dumps(status["points"]))
                 case WriteStatus(ref=ref, status=status) if ref.resource == RUNS:
-                    theirs = {"points", "answers"}
-                    assert not theirs & set(status), "points and answers belong to the drivers"
+                    theirs = {"points", "answers", "findings"}
+                    assert not theirs & set(status), "points, answers and findings belong to the drivers"
                     kept = {name: self.status[name] for name in theirs if self.status.get(name)}
                     self.run["status"] = json.loads(json.dumps(status)) | kept
                 case WriteStatus():
@@ -258,16 +261,17 @@ class World:
         (job,) = self.jobs.values()
         return job
 
-    def place_pod(self, suffix: str = "aaaaa") -> dict[str, Any]:
-        """The scheduler binds a pod of the only Job; its engine starts to load."""
-        name = f"{self.job['metadata']['name']}-{suffix}"
+    def place_pod(self, suffix: str = "aaaaa", job: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The scheduler binds a pod of a Job, the only one unless it is given; its engine starts to load."""
+        job = job or self.job
+        name = f"{job['metadata']['name']}-{suffix}"
         placed = timestamp(self.now)
         self.pods[name] = {
             "metadata": {
                 "name": name,
                 "uid": f"uid-{name}",
                 "creationTimestamp": placed,
-                "labels": {ARM_LABEL: self.job["metadata"]["labels"][ARM_LABEL]},
+                "labels": {ARM_LABEL: job["metadata"]["labels"][ARM_LABEL]},
             },
             "status": {
                 "phase": "Pending",

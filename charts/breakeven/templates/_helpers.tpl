@@ -155,6 +155,9 @@ as it is: that is what promtool tests, and what users without Helm load.
 {{- if include "breakeven.takesProposals" . }}
 - {name: BREAKEVEN_NEXT_ROLLOUT, value: "true"}
 {{- end }}
+{{- if .Values.admissionPolicy.enabled }}
+- {name: BREAKEVEN_FOREIGN_IMAGES, value: "true"}
+{{- end }}
 - {name: TMPDIR, value: /tmp}
 {{- with .Values.extraEnv }}{{ toYaml . | nindent 0 }}{{- end }}
 {{- end -}}

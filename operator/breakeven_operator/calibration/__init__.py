@@ -6,6 +6,7 @@ arm_trials       one arm after the other, as it is written  conclusion     wheth
 jobs             one Job per arm, account and CronJob       podcopy         a pod of ours, copied from the target's
 trial_state      how far an arm's Job is, or why it failed  schedule_making a draft length per batch size
 sending          requests to send, and their file's place   answer_secrets  answers of an arm until they are judged
+upgrade_gate     one arm on two images at once, in place of all others
 """
 
 from breakeven_operator.calibration.conclusion import conclude, not_concluded

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from breakeven.phrases import counted, figure, percent
 from breakeven_operator.actions import Create
+from breakeven_operator.calibration.upgrade_gate import gate_images
 from breakeven_operator.case import FirstAnswer, ServiceObservation
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import (
@@ -26,7 +27,7 @@ from breakeven_operator.resources import CalibrationRun, SpeculativeService
 from breakeven_operator.resources.calibrationrun import AnswersInForce, RunPhase, Trigger
 from breakeven_operator.resources.candidates import Candidates
 from breakeven_operator.resources.memorystatus import LONGEST_VALUE
-from breakeven_operator.resources.servicestatus import CalibrationStatus
+from breakeven_operator.resources.servicestatus import CalibrationStatus, GateStatus
 from breakeven_operator.resources.updatepolicy import Mode
 from breakeven_operator.step import Calibrated, ProfileEntry
 from breakeven_operator.workloads.fingerprint import Identity
@@ -55,8 +56,9 @@ def calibrated(
     again = to_measure_again(service, ended)
     asked = service.metadata.annotations.get(RECALIBRATE_ANNOTATION, "")[:LONGEST_VALUE] or None
     seen = service.status.memory.recalibrate if service.status.memory else None
-    found, dispelled = find_in_force(service, identity, profiles, status.failures, now, doubt)
-    entry, word, said, trigger = found
+    (entry, word, said, trigger), dispelled = find_in_force(
+        service, identity, profiles, status.failures, now, doubt
+    )
     if asked and asked != seen:
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
@@ -69,6 +71,8 @@ def calibrated(
         # The same for the changed target; it waits until that serves. Named after the run it follows.
         once_more = _run(service, f"{again.metadata.uid}/again", again.spec.to_json_object())
         due = DueRun(once_more, again.spec.trigger).announced(refused)
+    elif (gate := _due_gate(service, observation, identity, trigger, status)) is not None:
+        due = DueRun(gate, trigger).announced(refused)
     elif trigger is not None and (
         held := held_back(service, trigger, identity) or too_soon(status, trigger, entry, interval_s, now)
     ):
@@ -76,11 +80,11 @@ def calibrated(
     elif trigger is Trigger.INITIAL and (waits := spared(observation.first)) is not None:
         due = waits
     elif trigger is not None:
-        known = frozenset(one.uid for one in profiles)
-        create = replace(requested_run(service, trigger, identity, asked, status), known_profiles=known)
-        due = DueRun(create, trigger).announced(refused)
+        create = requested_run(service, trigger, identity, asked, status)
+        uids = frozenset(one.uid for one in profiles)
+        due = DueRun(replace(create, known_profiles=uids), trigger).announced(refused)
     reason = word if entry is not None else due.reason or word
-    message = f"{said}{failure_words(status)}{due.said}"
+    message = f"{said}{failure_words(status)}{gate_words(status, identity)}{due.said}"
     status = status.replace(
         run=run.metadata.name if run else due.name or status.run,
         profile=entry.name if entry else None,
@@ -88,12 +92,27 @@ def calibrated(
         fingerprint=entry.fingerprint if entry else None,
         answers=answers_in_force(service.spec.candidates, entry),
         doubts=0 if dispelled else status.doubts + (due.trigger in DOUBTS),
+        gate=_gate_of_now(status, observation, identity),
         **progress_of(run),
     )
-    # A run that is under way answers the request.
-    handled = asked if due.trigger is Trigger.REQUESTED or (run is not None and asked) else seen
-    former = former_of(profiles, identity) if entry is None else None
-    return Calibrated(entry, reason, message, run, due.create, due.trigger, status, handled, ended, former)
+    # A run that is under way answers the request, unless it is a gate.
+    handled = (
+        asked
+        if asked and (due.trigger is Trigger.REQUESTED or (run is not None and run.spec.gate is None))
+        else seen
+    )
+    return Calibrated(
+        entry,
+        reason,
+        message,
+        run,
+        due.create,
+        due.trigger,
+        status,
+        handled,
+        ended,
+        former=former_of(profiles, identity) if entry is None else None,
+    )
 
 
 _MAX_PAUSE_FACTOR = 16
@@ -124,6 +143,51 @@ class DueRun(NamedTuple):
         if refused is not None:
             return DueRun(said=f"; {refused.sentence}", reason=ClusterReason.WRITE_REFUSED)
         return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_RUNNING)
+
+
+def _due_gate(
+    service: SpeculativeService,
+    observation: ServiceObservation,
+    identity: Identity | None,
+    trigger: Trigger | None,
+    status: CalibrationStatus,
+) -> Create | None:
+    """The gate of a new image, in place of a calibration; None if the service asks for none, or this image had its gate.
+
+    A target that differs in more than its image has none: the profile before says nothing of such an engine.
+    """
+    asks = service.spec.calibration.new_image == "Gate" and trigger is Trigger.FINGERPRINT_CHANGED
+    if not asks or identity is None or held_back(service, Trigger.FINGERPRINT_CHANGED, identity):
+        return None
+    images = gate_images(observation.workload, observation.profiles)
+    if images is None or _gate_of_now(status, observation, identity) is not None:
+        return None
+    spec = {
+        "serviceRef": {"name": service.metadata.name},
+        "trigger": str(trigger),
+        "gate": list(images),
+    }
+    return _run(service, f"gate/{images[0]}/{identity.fingerprint}/{status.run or ''}", spec)
+
+
+def _gate_of_now(
+    status: CalibrationStatus, observation: ServiceObservation, identity: Identity | None
+) -> GateStatus | None:
+    """The gate that the image of now had; None of another image, which is gone. A gate that was refused at once knows no fingerprint."""
+    gate, workload = status.gate, observation.workload
+    if gate is None or identity is None or workload is None or workload.engine is None:
+        return gate
+    if gate.fingerprint is None:
+        return gate if gate.image == workload.engine.container.get("image") else None
+    return gate if identity.has(gate.fingerprint) else None
+
+
+def gate_words(status: CalibrationStatus, identity: Identity | None) -> str:
+    """What a gate found about the image that serves now, as the middle of a sentence; empty without one."""
+    gate = status.gate
+    if gate is None or identity is None or gate.fingerprint != identity.fingerprint:
+        return ""
+    return f"; gate {gate.run}: {gate.word}: {gate.message[:_LONGEST_SAYING]}"
 
 
 def spared(first: FirstAnswer | None) -> DueRun | None:
@@ -171,6 +235,9 @@ def too_soon(
     measured = entry.created if entry is not None and trigger in DOUBTS else None
     last = max((time for time in (status.last_run_time, measured) if time is not None), default=None)
     if last is None:
+        return None
+    if status.gate is not None and status.gate.time == last:
+        # A gate that was lost has measured no arms.
         return None
     factor = min(2 ** (status.failures + doubts), _MAX_PAUSE_FACTOR)
     next_time = last + timedelta(seconds=interval_s * factor)
@@ -237,15 +304,37 @@ def account_of(
         finished = run.status.finished_time
         if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
             continue
+        spent = (status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0)
+        if run.spec.gate is not None:
+            # It has measured no arms, so that it neither failed nor succeeded to.
+            status = status.replace(
+                last_run_time=finished, total_gpu_seconds=spent, gate=_gate_of(run, status)
+            )
+            continue
         status = status.replace(
             last_run_time=finished,
             failures=0 if run.status.phase is RunPhase.SUCCEEDED else status.failures + 1,
-            total_gpu_seconds=(status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0),
+            total_gpu_seconds=spent,
             last_run=run.metadata.name,
             last_reason=run.status.reason,
             last_message=run.status.message,
         )
     return status, ended
+
+
+def _gate_of(run: CalibrationRun, status: CalibrationStatus) -> GateStatus | None:
+    """The outcome of a gate that the service asked for; a person's own leaves it as it was."""
+    found = run.status
+    if run.spec.trigger is not Trigger.FINGERPRINT_CHANGED or run.spec.gate is None or found.reason is None:
+        return status.gate
+    return GateStatus(
+        run=run.metadata.name,
+        fingerprint=found.plan.fingerprint if found.plan is not None else None,
+        image=run.spec.gate[-1],
+        word=found.reason,
+        message=(found.message or "").removeprefix(f"{found.reason}: "),
+        time=found.finished_time,
+    )
 
 
 def to_measure_again(service: SpeculativeService, ended: Iterable[CalibrationRun]) -> CalibrationRun | None:
@@ -282,7 +371,7 @@ def unfinished(runs: Iterable[CalibrationRun]) -> CalibrationRun | None:
 
 def progress_of(run: CalibrationRun | None) -> dict[str, object]:
     """Points, GPU-seconds of the unfinished run; nothing of a finished one."""
-    if run is None or run.status.plan is None:
+    if run is None or run.status.plan is None or run.spec.gate is not None:
         return {"points_done": None, "points_planned": None, "gpu_seconds_used": None}
     return {
         "points_done": len(run.status.points),

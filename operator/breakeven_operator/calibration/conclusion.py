@@ -38,6 +38,7 @@ from breakeven_operator.resources.speculationprofile import (
     SpeculationProfileSpec,
     SpeculationProfileStatus,
 )
+from breakeven_operator.step import ProfileEntry
 
 
 def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action, ...]:
@@ -75,6 +76,40 @@ def conclude(view: RunView, outcome: FitOutcome, now: datetime) -> tuple[Action,
         field, said = error.errors()[0]["loc"], error.errors()[0]["msg"]
         message = f"the profile cannot be stored: {'.'.join(map(str, field))}: {said}"
         return transition.finish(RunPhase.FAILED, ClusterReason.CALIBRATION_FAILED, message)
+
+
+def carried_profile(
+    transition: Transition, former: ProfileEntry, fingerprint: str, image: str
+) -> tuple[Action, ...]:
+    """A profile of before as one of another image, which a gate has found no worse; its age stays."""
+    profile, run = former.profile, transition.run
+    if profile is None:
+        return ()
+    fits = [fit for fit in profile.arms if fit.points]
+    compared = {fit.arm: _comparison(profile, fit) for fit in fits}
+    spec = SpeculationProfileSpec(
+        service_ref=ServiceReference(name=run.spec.service_ref.name),
+        run_ref=ObjectReference(name=run.metadata.name),
+        gpu_product=former.gpu_product,
+        model=former.model,
+        image=image,
+        fingerprint=fingerprint,
+        created_time=former.created,
+        arms=(
+            *(_readable(fit, compared[fit.arm], former.drafters.get(fit.arm.name)) for fit in fits),
+            *(ProfileArm(arm=arm, points=0, reason=why) for arm, why in former.failed.items()),
+        ),
+        profile=json.dumps(json.loads(profile.to_json(), parse_float=_short), separators=(",", ":")),
+    )
+    worst = max((fit.max_relative_error or 0.0 for fit in fits), default=0.0)
+    shown = ProfileDisplay(worst=percent(worst), break_even=best_break_even(compared))
+    status = SpeculationProfileStatus(worst_error_percent=100 * worst, display=shown)
+    labels = {SERVICE_LABEL: run.spec.service_ref.name, RUN_LABEL: run.metadata.name}
+    meta = run.metadata
+    return (
+        Create(PROFILES, new_object(PROFILES, meta.name, meta.namespace, labels, spec=spec.to_json_object())),
+        WriteStatus(Ref(PROFILES, meta.namespace, meta.name), status.to_json_object()),
+    )
 
 
 def not_concluded(view: RunView, now: datetime) -> tuple[Action, ...]:

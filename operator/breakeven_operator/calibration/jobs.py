@@ -83,7 +83,8 @@ class TrialPlan(StatusModel):
     """The measurement of one Job: the document that its driver reads. The plan is without its arms.
 
     `judged` are Jobs of the arms whose answers are judged, no speculation first; empty if the driver judges none. `prompts` is
-    the path of the file of prompts. The ceiling point has `max_concurrency` clients. `halved` as in TrialLimits.
+    the path of the file of prompts. The ceiling point has `max_concurrency` clients. `halved` as in TrialLimits. `other_address` is
+    the address of the pod whose engine a gate compares with; None otherwise.
     """
 
     run: str
@@ -95,6 +96,7 @@ class TrialPlan(StatusModel):
     max_seconds: Annotated[int, Field(ge=1)]
     max_concurrency: Annotated[int, Field(ge=2)]
     halved: bool = False
+    other_address: str | None = None
 
     @property
     def drafts(self) -> str | None:
@@ -131,8 +133,14 @@ def made_name(service: str) -> str:
     return f"breakeven-{service}"
 
 
-def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: TrialLimits) -> dict[str, Any]:
-    """The Job that measures one arm, owned by the run.
+def build_job(
+    view: RunView,
+    plan: CalibrationPlan,
+    arm: PlannedArm,
+    limits: TrialLimits,
+    other_address: str | None = None,
+) -> dict[str, Any]:
+    """The Job that measures one arm, owned by the run; `other_address` as in TrialPlan.
 
     Raises:
         NotCopyableError: the template cannot be copied; the message says why.
@@ -161,6 +169,7 @@ def build_job(view: RunView, plan: CalibrationPlan, arm: PlannedArm, limits: Tri
         max_seconds=limits.sweep_s,
         max_concurrency=podcopy.max_concurrency(engine),
         halved=limits.halved,
+        other_address=other_address,
     )
     queue = {"kueue.x-k8s.io/queue-name": settings.trial_queue_name} if settings.trial_queue_name else {}
     pod = {

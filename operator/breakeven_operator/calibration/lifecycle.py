@@ -9,7 +9,7 @@ is not the present arm's is deleted in every cycle, and all of them when the run
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -27,6 +27,7 @@ from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.sending import named_files, text_of
 from breakeven_operator.calibration.transition import (
+    OF_DRIVERS,
     RunView,
     Transition,
     conditions_of,
@@ -35,6 +36,7 @@ from breakeven_operator.calibration.transition import (
     measured_of,
     stored,
 )
+from breakeven_operator.calibration.upgrade_gate import UpgradeGate, admit_gate
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import RUNS, Ref
 from breakeven_operator.refused_writes import RefusedWrite
@@ -46,6 +48,7 @@ from breakeven_operator.resources.calibrationrun import (
     ImportedArm,
     RunPhase,
     StoredPoint,
+    Trigger,
     read_run,
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
@@ -87,13 +90,23 @@ def _advanced(transition: Transition, fitted: DoneFit | None) -> tuple[Action, .
             ClusterReason.SUPERSEDED,
             f"run {view.duplicate_of} measures this service already",
         )
+    if run.spec.gate is not None:
+        return _gate(transition, service, run.spec.gate)
     if run.status.plan is None:
         return admit(transition, service)
-    change = _change_of_target(view, run.status.plan, service.spec.target_ref.kind)
+    return _calibrated(transition, run.status.plan, service, fitted)
+
+
+def _calibrated(
+    transition: Transition, plan: CalibrationPlan, service: SpeculativeService, fitted: DoneFit | None
+) -> tuple[Action, ...]:
+    """The next step of a run that measures arms, unless its target is another one by now."""
+    view = transition.view
+    change = _change_of_target(view, plan, service.spec.target_ref.kind)
     if change is not None:
         reason = ClusterReason.TARGET_NOT_FOUND if view.target is None else ClusterReason.FINGERPRINT_CHANGED
         return transition.finish(RunPhase.SUPERSEDED, reason, change)
-    return Trials(transition, run.status.plan, service.spec, fitted).go()
+    return Trials(transition, plan, service.spec, fitted).go()
 
 
 def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, ...]:
@@ -124,7 +137,7 @@ def _unreadable(view: RunView, problem: InputError, now: datetime) -> tuple[Acti
     over = CalibrationRunStatus(phase=RunPhase.FAILED, reason=reason, message=message, finished_time=now)
     over = over.replace(conditions=conditions_of(over, (), now))
     # The rest stays as it is: without it a part that a person owns would break the schema, and the write with it.
-    kept = {key: part for key, part in found.items() if key not in {"points", "answers"}}
+    kept = {key: part for key, part in found.items() if key not in OF_DRIVERS}
     ref = Ref(RUNS, meta["namespace"], meta["name"], meta["uid"])
     return (
         WriteStatus(ref, {**kept, **over.to_json_object()}),
@@ -180,6 +193,51 @@ def _change_of_target(view: RunView, plan: CalibrationPlan, kind: str) -> str | 
     return None
 
 
+def _gate(transition: Transition, service: SpeculativeService, images: Sequence[str]) -> tuple[Action, ...]:
+    """The next step of a gate. What changes of its target beside the image ends it, because both pods are copies."""
+    run, view = transition.run, transition.view
+    if run.status.plan is None:
+        if (waits := _waits(view, service)) is not None:
+            return _deferred(transition, waits)
+        if view.files_problem is not None:
+            return transition.finish(RunPhase.FAILED, ClusterReason.INPUT_REFUSED, view.files_problem)
+        try:
+            return admit_gate(transition, service)
+        except NotCopyableError as refusal:
+            return transition.finish(RunPhase.FAILED, refusal.reason, refusal.message)
+    change = _change_of_gate(transition, service, run.status.plan, images)
+    if change is not None:
+        return transition.finish(RunPhase.SUPERSEDED, ClusterReason.SUPERSEDED, change)
+    return UpgradeGate(transition, run.status.plan, view.service).go()
+
+
+def _change_of_gate(
+    transition: Transition, service: SpeculativeService, plan: CalibrationPlan, images: Sequence[str]
+) -> str | None:
+    """How the target differs from what a gate copies; None if it does not, but for its image.
+
+    A service's own gate is about the image that the target runs.
+    """
+    target = transition.view.target
+    if target is None or target.engine is None:
+        return f"{service.spec.target_ref.kind} {plan.target} is gone"
+    image = target.engine.container.get("image")
+    if transition.run.spec.trigger is Trigger.FINGERPRINT_CHANGED and image not in images:
+        return f"the target runs {image} by now"
+    try:
+        found = podcopy.content_hash(target.with_image(images[0]).engine)
+    except NotCopyableError as refusal:
+        return f"the target changed during the run: {refusal.message}"
+    if found != plan.template_hash:
+        return "the target's pod template changed during the run, not in its image alone"
+    return None
+
+
+def _deferred(transition: Transition, message: str) -> tuple[Action, ...]:
+    word = str(ClusterReason.CALIBRATION_DEFERRED)
+    return transition.write({"phase": RunPhase.PENDING, "reason": word, "message": message})
+
+
 def files_read(view: RunView) -> Mapping[str, Collection[str]]:
     """The files that `admit` reads now, keys by the name of their ConfigMap, of a run that begins in this cycle.
 
@@ -199,9 +257,7 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
     """Fix the run's measurements, unless the run has to wait or cannot be done at all."""
     waits = _waits(transition.view, service)
     if waits is not None:
-        return transition.write(
-            {"phase": RunPhase.PENDING, "reason": str(ClusterReason.CALIBRATION_DEFERRED), "message": waits}
-        )
+        return _deferred(transition, waits)
     imports = transition.run.spec.import_from
     if transition.view.files_problem is not None:
         return transition.finish(RunPhase.FAILED, ClusterReason.INPUT_REFUSED, transition.view.files_problem)

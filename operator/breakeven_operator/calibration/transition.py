@@ -17,6 +17,7 @@ from breakeven_operator.actions import Action, Delete, EmitEvent, WriteStatus
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.ports import Manifest
+from breakeven_operator.resources.base import BEFORE
 from breakeven_operator.resources.calibrationrun import (
     STORED_COLUMNS,
     ArmPhase,
@@ -30,8 +31,12 @@ from breakeven_operator.resources.calibrationrun import (
 )
 from breakeven_operator.resources.meta import Aspect, Condition, merge
 from breakeven_operator.settings import Settings
+from breakeven_operator.step import ProfileEntry
 from breakeven_operator.workloads.fingerprint import Identity
 from breakeven_operator.workloads.workload import Workload
+
+OF_DRIVERS = frozenset({"points", "answers", "findings"})
+"""Parts of a run's status that the load drivers write, and the operator leaves alone."""
 
 
 def stored(arm: str, index: int, point: Point, time: datetime | None) -> StoredPoint:
@@ -122,6 +127,7 @@ class RunView:
         files_problem: why these were not all read.
         seen_lengths: mean lengths of the target's recent requests, and how much of prompts its prefix cache held.
         in_force: the profile that decisions use now, of the same fingerprint; None without one.
+        profiles: of the service, whatever they were measured on.
         lost_nodes: nodes whose kubelet does not say that it is Ready.
     """
 
@@ -142,6 +148,7 @@ class RunView:
     files_problem: str | None = None
     seen_lengths: Load | None = None
     in_force: Profile | None = None
+    profiles: Sequence[ProfileEntry] = ()
     lost_nodes: frozenset[str] = frozenset()
 
     @property
@@ -155,6 +162,10 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
     plan = status.plan
     if plan is None:
         return RunDisplay()
+    gpu_seconds = f"{status.gpu_seconds_used or 0:.0f}/{plan.budget.max_gpu_seconds}"
+    if plan.arms and plan.arms[0].arm == BEFORE:
+        # A gate: one arm on two engines.
+        return RunDisplay(arm=None if status.ended else plan.arms[0].method, gpu_seconds=gpu_seconds)
     current = next(
         (arm.arm for arm in status.arm_statuses if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}),
         None,
@@ -162,7 +173,7 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
     return RunDisplay(
         arm=None if status.ended else current,
         points=f"{len(status.points)}/{status.planned_points}",
-        gpu_seconds=f"{status.gpu_seconds_used or 0:.0f}/{plan.budget.max_gpu_seconds}",
+        gpu_seconds=gpu_seconds,
         break_even=break_even,
         left=None if status.ended else human_time(seconds_left(status, plan, now)),
     )
@@ -255,7 +266,7 @@ class Transition:
     def write(self, changes: Mapping[str, object], break_even: str | None = None) -> tuple[Action, ...]:
         """Write the status with these fields changed; nothing if it says that already.
 
-        Points and answers are left out: they belong to the drivers, and applying them here would take them over.
+        Points, answers and findings are left out: they belong to the drivers, and applying them here would take them over.
         """
         before = self.run.status
         status = before.replace(observed_generation=self.run.metadata.generation, **changes)
@@ -265,7 +276,7 @@ class Transition:
         )
         document = status.to_json_object()
         known = before.to_json_object()
-        for theirs in ("points", "answers"):
+        for theirs in OF_DRIVERS:
             document.pop(theirs, None)
             known.pop(theirs, None)
         return () if document == known else (WriteStatus(self.ref, document),)

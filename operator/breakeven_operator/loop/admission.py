@@ -63,9 +63,9 @@ def run_views(
             continue
         before = first.get(owner)
         first.setdefault(owner, run)
-        # An import measures nothing, so it does the same as no other run: of the two the younger one waits.
+        # An import measures nothing, and a gate no other arms: beside these the younger run waits.
         waiting, item = phase_of(run) in _WAITING, owners.get(owner)
-        same = before is not None and not imports(run) and not imports(before)
+        same = before is not None and calibrates(run) and calibrates(before)
         duplicate_of = before["metadata"]["name"] if before is not None and same else None
         paused = item is not None and item.service.spec.paused
         may_start = not paused and (not waiting or (places > 0 and before is None))
@@ -133,9 +133,10 @@ def _refused(pod: Manifest) -> bool:
     )
 
 
-def imports(run: Manifest) -> bool:
-    """Whether it takes over what another tool has measured."""
-    return bool((run.get("spec") or {}).get("importFrom"))
+def calibrates(run: Manifest) -> bool:
+    """Whether it measures arms: it takes over no measurements of another tool, and is no gate."""
+    spec = run.get("spec") or {}
+    return not spec.get("importFrom") and not spec.get("gate")
 
 
 def phase_of(run: Manifest) -> str:
@@ -171,6 +172,7 @@ def _view(
         claims=tuple(world.of(CLAIMS, namespace)),
         seen_lengths=item.lengths if item is not None else None,
         in_force=in_force.profile if in_force is not None else None,
+        profiles=item.observation.profiles if item is not None else (),
         lost_nodes=world.lost_nodes,
     )
 

@@ -31,6 +31,7 @@ DRIFT = frozenset({"AcceptanceDrifted", "LengthsDrifted"})
 OUTDATED = frozenset({"ProfileExpired", "FingerprintChanged", "CandidatesChanged", "ProfileUnreadable"})
 TAKEN_OVER = frozenset({"TakenOver", "RevertedTwice"})
 ANSWERS = frozenset({"AnswersDiffer", "AnswersBroken"})
+UPGRADES = frozenset({"Slower", "AcceptanceLost", "CacheLost", "AnswersDiffer", "Refused", "DoesNotStart"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,12 @@ def _answers(service: SpeculativeService, _: datetime) -> datetime | None:
     return state.profile_time
 
 
+def _upgraded(service: SpeculativeService, _: datetime) -> datetime | None:
+    state = service.status.calibration
+    gate = state.gate if state is not None else None
+    return gate.time if gate is not None and gate.word in UPGRADES else None
+
+
 def _failed(service: SpeculativeService, _: datetime) -> datetime | None:
     state = service.status.calibration
     return state.last_run_time if state is not None and state.failures else None
@@ -207,6 +214,7 @@ RULES: dict[str, tuple[timedelta, Callable[[SpeculativeService, datetime], datet
         _of_conditions(("AcceptanceAsCalibrated", "LengthsAsCalibrated"), DRIFT),
     ),
     "BreakevenAnswersDiffer": (timedelta(minutes=5), _answers),
+    "BreakevenUpgradeLost": (timedelta(minutes=5), _upgraded),
     "BreakevenCalibrationFailed": (timedelta(minutes=5), _failed),
     "BreakevenProfileOutdated": (timedelta(hours=2), _outdated),
     "BreakevenRollStuck": (timedelta(minutes=15), _stuck),

@@ -16,6 +16,7 @@ from breakeven_operator.plugin.service_view import LeaseView, ServiceView
 
 SERVICE = "speculativeservices.breakeven.dev"
 PROFILE = "speculationprofiles.breakeven.dev"
+RUN = "calibrationruns.breakeven.dev"
 FIELD_MANAGER = "kubectl-breakeven"
 OPERATORS = "app.kubernetes.io/name=breakeven"
 _LONGEST = 1000
@@ -43,10 +44,14 @@ class Kubectl:
     namespace: str | None = None
     options: tuple[str, ...] = ()
 
-    def run(self, *arguments: str) -> str:
+    def run(self, *arguments: str, stdin: str | None = None) -> str:
         """Output of one call; KubectlError if it exits with another status than 0, or there is no kubectl."""
         done = subprocess.run(
-            [self._program(), *arguments, *self.options], capture_output=True, text=True, check=False
+            [self._program(), *arguments, *self.options],
+            capture_output=True,
+            text=True,
+            check=False,
+            input=stdin,
         )
         if done.returncode:
             # Without a server kubectl logs five lines of its client before its own sentence.
@@ -62,9 +67,9 @@ class Kubectl:
             raise KubectlError("kubectl is not on PATH; expected kubectl 1.28 or later beside this plugin")
         return program
 
-    def json(self, *arguments: str) -> Mapping[str, Any]:
+    def json(self, *arguments: str, stdin: str | None = None) -> Mapping[str, Any]:
         """The document that a call prints; InputError if it is no JSON object."""
-        text = self.run(*arguments, "--output=json")
+        text = self.run(*arguments, "--output=json", stdin=stdin)
         try:
             found = json.loads(text)
         except ValueError:
@@ -82,6 +87,11 @@ class Kubectl:
         """One object; its namespace is the verb's unless it is given."""
         where = (f"--namespace={namespace}",) if namespace else self._here()
         return self.json("get", kind, name, *where)
+
+    def create(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The object as the API server made it."""
+        said = (f"--field-manager={FIELD_MANAGER}", "--filename=-")
+        return self.json("create", *self._here(), *said, stdin=json.dumps(manifest))
 
     def service(self, name: str) -> ServiceView:
         """One SpeculativeService."""

@@ -8,25 +8,33 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from breakeven import __version__
 from breakeven.errors import BreakevenError, InputError
-from breakeven.phrases import spoken
-from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import RECALIBRATE_ANNOTATION, RESUME_ANNOTATION, SERVICES
 from breakeven_operator.plugin.board_place import board_place
 from breakeven_operator.plugin.kubectl_process import PROFILE, Kubectl
+from breakeven_operator.plugin.service_change import (
+    ServiceChange,
+    after,
+    manifest,
+    pausing,
+    pinning,
+    recalibrating,
+    resuming,
+)
 from breakeven_operator.plugin.service_table import document, frame
-from breakeven_operator.plugin.service_view import Json, ServiceView, time_of
+from breakeven_operator.plugin.service_view import Json, ServiceView
 
 PROGRAM = "kubectl breakeven"
-_ENDED_BY_RESUME = frozenset(str(word) for word in ClusterReason if RESUME_ANNOTATION in word.remedy)
+LOOK_S = 5.0
+"""Time between two looks at a run that is followed."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -278,6 +286,40 @@ def recalibrate(service: str, **options: Any) -> None:
     _make(service, recalibrating(_now()), options)
 
 
+@root.command(short_help="Does the service's arm still work on another image.")
+@_service
+@click.option("--from", "before", metavar="IMAGE", required=True, help="The engine's image of today.")
+@click.option("--to", "after", metavar="IMAGE", required=True, help="The next one.")
+@click.option("--arm", metavar="ARM", help="The arm on both; default: the target's.")
+@click.option(
+    "--wait", is_flag=True, help="Follow it to its end: exit 0 nothing lost, 1 a loss, 2 undecided."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@_of_cluster
+def gate(
+    service: str, before: str, after: str, arm: str | None, *, wait: bool, as_json: bool, **options: Any
+) -> None:
+    """Compare one arm on two images, in two copies of the target's pod at once: a CalibrationRun that the operator carries out."""
+    import json
+
+    from breakeven_operator.plugin import gate_run
+
+    asked = _kubectl(options)
+    asked.service(service)
+    run = asked.create(gate_run.gate_manifest(service, (before, after), arm))
+    name = str(run["metadata"]["name"])
+    click.echo(f"calibrationrun/{name} created", err=wait or as_json)
+    if wait:
+        run = gate_run.followed(
+            asked, name, lambda: time.sleep(LOOK_S), lambda line: click.echo(line, err=True)
+        )
+    if as_json:
+        click.echo(json.dumps(gate_run.gate_document(run), indent=2))
+    elif wait:
+        click.echo("\n".join(gate_run.gate_text(run)))
+    sys.exit(gate_run.gate_status(run) if wait else 0)
+
+
 def _make_all(name: str | None, change: ServiceChange, options: dict[str, Any]) -> None:
     """Make a change of the named service, or of every selected one; a refusal about one does not keep the others from it."""
     every, selector = options.pop("every"), options.pop("selector")
@@ -325,85 +367,6 @@ def _written(document_: dict[str, Any], form: str | None) -> str:
 
     text: str = yaml.safe_dump(document_, sort_keys=False)
     return text
-
-
-class ServiceChange(NamedTuple):
-    """A merge patch of a SpeculativeService, and the words that are said once the API server has taken it."""
-
-    fields: dict[str, Any]
-    done: str
-
-
-def pausing() -> ServiceChange:
-    """Nothing is changed or started any more."""
-    return ServiceChange({"spec": {"paused": True}}, "paused")
-
-
-def resuming(now: datetime, *, retry: bool) -> ServiceChange:
-    """The operator goes on; retry: rolls that wait after undone ones may begin at once."""
-    fields: dict[str, Any] = {"spec": {"paused": False}}
-    if retry:
-        return ServiceChange(
-            _annotated(RESUME_ANNOTATION, now) | fields, f"resumed, {RESUME_ANNOTATION} has a new value"
-        )
-    return ServiceChange(fields, "resumed")
-
-
-def pinning(arm: str | None) -> ServiceChange:
-    """One arm runs whatever the figures show; None if figures decide."""
-    said = f"pinned to {spoken(arm)}" if arm is not None else "not pinned, figures decide"
-    return ServiceChange({"spec": {"updatePolicy": {"pinnedArm": arm}}}, said)
-
-
-def recalibrating(now: datetime) -> ServiceChange:
-    """The arms are measured again."""
-    return ServiceChange(
-        _annotated(RECALIBRATE_ANNOTATION, now), f"asked for a calibration ({RECALIBRATE_ANNOTATION})"
-    )
-
-
-def _annotated(key: str, now: datetime) -> dict[str, Any]:
-    return {"metadata": {"annotations": {key: f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"}}}
-
-
-def manifest(change: ServiceChange, name: str, namespace: str | None) -> dict[str, Any]:
-    """The change as the part of a manifest that makes it."""
-    place = {"namespace": namespace} if namespace else {}
-    meta = change.fields.get("metadata") or {}
-    rest = {key: value for key, value in change.fields.items() if key != "metadata"}
-    kind = {"apiVersion": SERVICES.api_version, "kind": SERVICES.kind}
-    return {**kind, "metadata": {"name": name, **place, **meta}, **rest}
-
-
-def after(change: ServiceChange, service: ServiceView, now: datetime) -> Iterator[str]:
-    """Sentences about what keeps the change from having its effect, by the status that the API server returned."""
-    name = service.name
-    spec = change.fields.get("spec") or {}
-    pinned = (spec.get("updatePolicy") or {}).get("pinnedArm")
-    if pinned and service.mode != "RollingUpdate":
-        yield f"{name}: the mode is {service.mode}, so the target is not rolled to {spoken(pinned)}"
-    if pinned and service.paused:
-        yield f"{name}: spec.paused is true, so the target is not rolled to {spoken(pinned)}"
-    if spec.get("paused") is False and "metadata" not in change.fields and (word := _held(service, now)):
-        yield (
-            f"{name}: rolls still wait ({word}); `kubectl breakeven resume {name} --retry` gives {RESUME_ANNOTATION} "
-            "a new value, which ends that"
-        )
-    if (
-        RECALIBRATE_ANNOTATION in ((change.fields.get("metadata") or {}).get("annotations") or {})
-        and service.paused
-    ):
-        yield f"{name}: spec.paused is true, so no calibration starts before `kubectl breakeven resume {name}`"
-
-
-def _held(service: ServiceView, now: datetime) -> str | None:
-    """The reason word that holds rolls back until a person resumes them; None if none does."""
-    memory = service.memory
-    backoff = time_of(memory.get("backoffUntilTime"))
-    if backoff is not None and backoff > now:
-        return f"{ClusterReason.BACKING_OFF} until {backoff:%Y-%m-%d %H:%M:%S} UTC"
-    shown = [service.reason, *(one.get("reason") for one in service.conditions)]
-    return next((str(word) for word in shown if word in _ENDED_BY_RESUME), None)
 
 
 @root.command(

@@ -353,8 +353,14 @@ TimeZone = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z]
 ArmName = Annotated[str, Field(max_length=72, pattern=ARM_PATTERN)]
 AGAIN = "/again"
 """End of the name of an arm's second start in a run: eagle/3/again."""
+BEFORE, AFTER = "before", "after"
+"""Names of a gate's two trials: the same arm on the engine of before and of now."""
 TrialName = Annotated[
-    str, Field(max_length=78, pattern=f"{ARM_PATTERN}|{ARM_PATTERN.replace('$', f'{AGAIN}$')}")
+    str,
+    Field(
+        max_length=78,
+        pattern=f"{ARM_PATTERN}|{ARM_PATTERN.replace('$', f'{AGAIN}$')}|^({BEFORE}|{AFTER})$",
+    ),
 ]
 Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 Sentence = Annotated[str, Field(max_length=1024)]

@@ -89,6 +89,22 @@ class AnswersInForce(StatusModel):
     ]
 
 
+class GateFindingStatus(StatusModel):
+    """One thing that a gate compared; holds nothing of a request or an answer."""
+
+    figure: str = Field(
+        min_length=1, max_length=128, description="Its name with its unit; upgrade: all of them together."
+    )
+    word: Word | None = row(
+        "Same, Faster, Slower, AcceptanceLost, CacheLost, AnswersDiffer, Refused, DoesNotStart or Undecided; absent: only shown."
+    )
+    message: Sentence | None = row("Both figures, and their ratio with bounds, as a sentence.")
+
+
+UPGRADE = "upgrade"
+"""The finding that holds a gate's own word."""
+
+
 MAX_ARMS = 43  # none, and six methods with six draft lengths and a schedule each
 
 
@@ -167,6 +183,11 @@ class ImportedArm(Model):
     config_map: ImportedFiles = Field(description="Where the results are.")
 
 
+EngineImage = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_IMAGE, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
+]
+
+
 class CalibrationRunSpec(Model):
     """The wish of a calibration; fields that are left out come from the service."""
 
@@ -190,6 +211,13 @@ class CalibrationRunSpec(Model):
         default=(),
         extra=list_map("arm"),
         max_length=MAX_ARMS,
+    )
+    gate: tuple[EngineImage, ...] | None = row(
+        "Images of the engine before an upgrade and after it: the run compares one arm on both, and measures no others. The arm is the "
+        "one in `arms`, else the target's own. Who may start pods in the namespace may ask for it.",
+        extra=ATOMIC,
+        min_length=2,
+        max_length=2,
     )
 
 
@@ -482,6 +510,12 @@ class CalibrationRunStatus(StatusModel):
         default=(),
         extra=list_map("arm"),
         max_length=MAX_ARMS,
+    )
+    findings: tuple[GateFindingStatus, ...] = row(
+        "Of a gate, what it compared; written by the driver beside the engine of now.",
+        default=(),
+        extra=list_map("figure"),
+        max_length=64,
     )
     gpu_seconds_used: Number | None = row("GPUs times seconds held so far.")
     profile_ref: ObjectReference | None = row("The SpeculationProfile that came out.")

@@ -323,6 +323,12 @@ class Calibration(Model):
         "of the arms that ran is shown, marked as such. No roll rests on it. Ignore: nothing is read.",
         default="Use",
     )
+    new_image: Literal["Calibrate", "Gate"] = row(
+        "When the engine's image alone has changed. Calibrate: all arms are measured again. Gate: the target's arm is compared on the "
+        "image that was measured and on the new one; if nothing is lost, the profile goes on for the new image, else all arms are "
+        "measured again.",
+        default="Calibrate",
+    )
     budget: Budget = row("What one calibration may cost at most.", default=Budget())
     workload: WorkloadSpec = row("The requests that are sent.", default=WorkloadSpec())
     answers: AnswersSpec = row(

@@ -41,6 +41,7 @@ from breakeven_operator.resources.figures import (
 from breakeven_operator.resources.memorystatus import MemoryStatus, ModelStatus
 from breakeven_operator.resources.meta import Condition
 from breakeven_operator.resources.targetstatus import (
+    LONGEST_IMAGE,
     MOST_HISTORY,
     ControlStatus,
     Current,
@@ -275,6 +276,27 @@ class CapacityStatus(StatusModel):
     message: Sentence | None = row("The same as a sentence.")
 
 
+class GateStatus(StatusModel):
+    """The last gate that an image of the target had to pass."""
+
+    run: ObjectName = Field(description="The CalibrationRun.")
+    fingerprint: str | None = row("What the target was with that image.", max_length=64)
+    image: str = Field(max_length=LONGEST_IMAGE, description="The image of now.")
+    word: Annotated[
+        Word,
+        Field(description="How it ended: Same and Faster let the profile of before go on."),
+        FigureGauge(
+            "breakeven_gate",
+            "1 for the word about the target's last new image: Same, Faster, a loss (Slower, AcceptanceLost, CacheLost, AnswersDiffer, "
+            "Refused, DoesNotStart) or Undecided. Absent without a gate.",
+            {"word": "word", "image": "image"},
+            info=True,
+        ),
+    ]
+    message: Sentence = Field(description="The same as a sentence.")
+    time: Instant | None = row("When it ended.")
+
+
 class CalibrationStatus(StatusModel):
     """Where measuring stands."""
 
@@ -313,6 +335,9 @@ class CalibrationStatus(StatusModel):
     )
     startup_seconds: Number | None = row(
         "Longest engine start-up seen; sets the deadline of rolls.", IN_NOTES
+    )
+    gate: GateStatus | None = row(
+        "The last gate that an image of the target had to pass.", IN_NOTES, Renewal.AT_ONCE
     )
     answers: tuple[AnswersInForce, ...] = row(
         "Whether the arms of the profile in force answer as no speculation does; absent where that was not compared.",

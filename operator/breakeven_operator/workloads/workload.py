@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from statistics import median_low
-from typing import Any
+from typing import Any, Self
 
 from breakeven.phrases import counted
 from breakeven.serving.opt_in import ANNOTATION
@@ -177,6 +177,13 @@ class Workload:
     def proven_identity(self) -> Identity | None:
         """The same as serving pods prove it; None before: a profile is looked up for this one alone."""
         return self.identity if self.identifiable else None
+
+    def with_image(self, image: str) -> Self:
+        """The workload as it would be with another image of the engine, before any pod of it runs; itself if it has that image."""
+        if self.engine is None or self.engine.container.get("image") == image:
+            return self
+        engine = replace(self.engine, container={**self.engine.container, "image": image})
+        return replace(self, engine=engine, pods=(), gpu_products=self.gpu_classes or self.gpu_products)
 
     @property
     def proposal(self) -> str | None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from breakeven_operator.plugin.plugin_commands import (
+from breakeven_operator.plugin.service_change import (
     after,
     manifest,
     pausing,

@@ -11,7 +11,8 @@ import yaml
 
 from breakeven import __version__
 from breakeven_operator.plugin.explanation import explanation
-from breakeven_operator.plugin.plugin_commands import manifest, pinning, root
+from breakeven_operator.plugin.plugin_commands import root
+from breakeven_operator.plugin.service_change import manifest, pinning
 from breakeven_operator.plugin.service_table import frame
 from breakeven_operator.plugin.service_view import ServiceView
 from breakeven_operator.plugin.wanted_arm import difference, exported, wanted_arm

@@ -42,7 +42,15 @@ _FIELDS = {
 _LOADS = 2
 
 
+def _refuse_image(_context: click.Context, _parameter: click.Parameter, image: str | None) -> None:
+    if image is not None:
+        raise click.UsageError(
+            "images are compared on a cluster, by kubectl breakeven gate SERVICE --from IMAGE --to IMAGE; expected --from-url and --to-url"
+        )
+
+
 @click.command("gate", short_help="Does speculation still work in the next version.")
+@click.option("--from", "--to", hidden=True, is_eager=True, expose_value=False, callback=_refuse_image)
 @click.option("--from-url", help="The engine of today, http://host:port.")
 @click.option(
     "--from-profile",
