@@ -95,7 +95,7 @@ class TrialStage(Enum):
     BROKEN = auto()  # it will not complete
 
 
-_UNDER_WAY = frozenset({TrialStage.QUEUED, TrialStage.STARTING, TrialStage.MEASURING})
+UNDER_WAY = frozenset({TrialStage.QUEUED, TrialStage.STARTING, TrialStage.MEASURING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def trial_of(transition: Transition, plan: CalibrationPlan, arm: str) -> TrialSt
     )
     newest = mine[-1] if mine else None
     found = _stage(view, job, newest, plan, now)
-    if newest is not None and found.stage in _UNDER_WAY and is_gone(newest, view.lost_nodes, now):
+    if newest is not None and found.stage in UNDER_WAY and is_gone(newest, view.lost_nodes, now):
         found = _gone(newest)
     return replace(
         found,
@@ -382,11 +382,17 @@ def _sentence(text: str) -> str:
     return one_line(text)[: _LONGEST + 200]
 
 
-def place_is_held(transition: Transition) -> bool:
-    """Whether a pod of the run has its GPUs still: not once it has ended, nor when its node is lost."""
-    view = transition.view
+def place_is_held(transition: Transition, beside: Collection[str] = ()) -> bool:
+    """Whether a pod of the run has its GPUs still: not once it has ended, nor when its node is lost.
+
+    Pods of arms `beside` which the next one is measured do not count.
+    """
+    view, theirs = transition.view, set(map(arm_label, beside))
     return any(
-        not is_finished(pod) and not is_gone(pod, view.lost_nodes, transition.now) for pod in view.pods
+        not is_finished(pod)
+        and not is_gone(pod, view.lost_nodes, transition.now)
+        and (pod["metadata"].get("labels") or {}).get(ARM_LABEL) not in theirs
+        for pod in view.pods
     )
 
 
