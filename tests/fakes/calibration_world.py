@@ -144,6 +144,7 @@ class World:
     image_digest: str = "sha256:aa"
     identifiable: bool = True
     may_start: bool = True
+    places: int = 1
     duplicate_of: str | None = None
     in_force: Profile | None = None
     settings: Settings = SETTINGS
@@ -167,6 +168,7 @@ class World:
             pods=tuple(self.pods.values()),
             selectors=({"matchLabels": {"tier": "serving"}},),
             may_start=self.may_start,
+            places=self.places,
             duplicate_of=self.duplicate_of,
             settings=self.settings,
             events=tuple(self.cluster_events),
@@ -239,7 +241,7 @@ class World:
                     job = self.jobs.pop(ref.name)
                     assert job["metadata"]["uid"] == ref.uid
                     self.pods = {
-                        name: pod for name, pod in self.pods.items() if not name.startswith(ref.name)
+                        name: pod for name, pod in self.pods.items() if name.rpartition("-")[0] != ref.name
                     }
                 case EmitEvent():
                     self.said.append(action)
@@ -258,16 +260,17 @@ class World:
         (job,) = self.jobs.values()
         return job
 
-    def place_pod(self, suffix: str = "aaaaa") -> dict[str, Any]:
-        """The scheduler binds a pod of the only Job; its engine starts to load."""
-        name = f"{self.job['metadata']['name']}-{suffix}"
+    def place_pod(self, suffix: str = "aaaaa", job: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The scheduler binds a pod of a Job, or of the only one; its engine starts to load."""
+        job = job or self.job
+        name = f"{job['metadata']['name']}-{suffix}"
         placed = timestamp(self.now)
         self.pods[name] = {
             "metadata": {
                 "name": name,
                 "uid": f"uid-{name}",
                 "creationTimestamp": placed,
-                "labels": {ARM_LABEL: self.job["metadata"]["labels"][ARM_LABEL]},
+                "labels": {ARM_LABEL: job["metadata"]["labels"][ARM_LABEL]},
             },
             "status": {
                 "phase": "Pending",
@@ -352,14 +355,14 @@ class World:
                 }
             )
 
-    def finish_job(self, pod: dict[str, Any]) -> None:
+    def finish_job(self, pod: dict[str, Any], job: dict[str, Any] | None = None) -> None:
         ended = {
             "terminated": {"exitCode": 0, "startedAt": timestamp(self.now), "finishedAt": timestamp(self.now)}
         }
         pod["status"]["phase"] = "Succeeded"
         for kind in ("initContainerStatuses", "containerStatuses"):
             pod["status"][kind][0]["state"] = ended
-        self.job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        (job or self.job)["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
 
     def measure_arm(self, points: int = 5, **law: float) -> str:
         """The whole life of one arm's Job, from being created to being complete; returns the arm."""
