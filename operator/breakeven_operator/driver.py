@@ -392,11 +392,11 @@ def _sweep(trial: TrialEnvironment, run: CalibrationRun, store: PointStore) -> t
         before=tuple(of_the_sweep(first)),
     )
     if beside:
-        theirs = [point for one in beside.values() if one.second_start for point in _points(run, one.first)]
+        before = [point for one in beside.values() if one.second_start for point in _points(run, one.first)]
         sweep = replace(
             sweep,
             arms=tuple(beside),
-            before=(*sweep.before, *of_the_sweep(theirs)),
+            before=tuple(of_the_sweep(before)),
             beside=Beside(trial.sweep.arms[0], partial(_beside_now, store, beside)),
         )
     return sweep, first

@@ -388,7 +388,7 @@ async def test_a_sweep_beside_others_goes_on_without_an_engine_that_dies_or_does
         points, ended = await beside_each_other(clients, SWEEP, late_s=(0.0, 0.0, 300.0))
     none, dead, late = (loads_of(own) for own in points.values())
     assert len(dead) < len(none) == len(late) == 5
-    # Three points of nine seconds are the patience of a sweep.
+    # A minute is the least patience of a sweep.
     assert max(ended[NO_SPECULATION].values()) < 200.0
 
 

@@ -29,8 +29,8 @@ FEWEST_PAIRS = 4
 """The scatter of fewer pairs is too much a matter of chance for a standard error."""
 MEETING_S = 2.0
 """Time between two looks at how far sweeps elsewhere are."""
-_PATIENCE = 3.0
-"""Longest wait for them, in points; an arm that takes longer is measured by itself."""
+_PATIENCE, _LEAST_PATIENCE_S = 3.0, 60.0
+"""Longest wait for them, in points, and at least; an arm that takes longer is measured by itself."""
 PAIRED_ERROR = 0.05
 """Standard error of a ratio at which no more pairs are measured."""
 
@@ -136,7 +136,9 @@ class _Run:
         if self.sweep.beside is None:
             return loads_of(self.points)
         theirs = [point for points in self._theirs.values() for point in points]
-        return loads_of(sorted([*self.points, *theirs], key=lambda point: point.begun_s or 0.0))
+        before = self.sweep.before
+        since = [point for point in (*self.points, *theirs) if point not in before]
+        return loads_of([*before, *sorted(since, key=lambda point: point.begun_s or 0.0)])
 
     async def meet(self, late: Arm | None = None) -> None:
         """Wait for the sweeps elsewhere: until their engines are up, or until a late arm has another point.
@@ -146,7 +148,8 @@ class _Run:
         if self.sweep.beside is None:
             return
         settings = self.sweep.settings
-        until_s = time.monotonic() + _PATIENCE * (settings.point_seconds + settings.warmup_seconds)
+        patience_s = _PATIENCE * (settings.point_seconds + settings.warmup_seconds)
+        until_s = time.monotonic() + max(_LEAST_PATIENCE_S, patience_s)
         while True:
             found = await self.sweep.beside.theirs()
             over, given_up = {arm for arm in self.sweep.arms if arm not in found}, time.monotonic() > until_s
