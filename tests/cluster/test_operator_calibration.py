@@ -108,7 +108,9 @@ def test_with_places_and_gpus_for_all_arms_they_are_measured_at_the_same_time_on
     run = until_run(place, "each first start has a point", lambda status: len(arms_with_points(status)) == 2)
     name, plan = run["metadata"]["name"], run["status"]["plan"]
     assert "side by side, each in two starts" in " ".join(
-        event["message"] for event in place.all("event") if event.get("reason") == "CalibrationRunning"
+        event.get("message") or event.get("note") or ""
+        for event in place.all("event")
+        if event.get("reason") == "CalibrationRunning"
     )
     assert plan["podsAtOnce"] == 2
     place.until_calibrated()

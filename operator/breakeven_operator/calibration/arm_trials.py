@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,19 +10,11 @@ from itertools import takewhile
 from typing import Any
 
 from breakeven.arm import NO_SPECULATION
+from breakeven.methods import ADAPTIVE_KEY
 from breakeven.phrases import spoken
+from breakeven.serving.vllm_versions import arm_hindrances, unknown_words, version_of
 from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, Fit
 from breakeven_operator.calibration import schedule_making
-from breakeven_operator.calibration.arm_states import (
-    followed,
-    is_asked_for,
-    over,
-    refusal_of,
-    seen,
-    stopped,
-    word_of,
-    worth_another_start,
-)
 from breakeven_operator.calibration.jobs import TrialLimits, build_job, job_name
 from breakeven_operator.calibration.podcopy import NotCopyableError, engine_of
 from breakeven_operator.calibration.run_plan import budget_left_s, needed_s, trial_limits
@@ -36,10 +29,16 @@ from breakeven_operator.calibration.trial_state import (
     UNDER_WAY,
     TrialStage,
     TrialState,
+    followed,
     kept_words,
     outlives,
+    over,
     place_is_held,
+    seen,
+    stopped,
     trial_of,
+    word_of,
+    worth_another_start,
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
@@ -51,8 +50,10 @@ from breakeven_operator.resources.calibrationrun import (
     PlannedArm,
     RunPhase,
 )
+from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
 from breakeven_operator.workloads.object_facts import parse_time
+from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.target import Refusal
 
 # So long a pod may wait for a place while others of its run hold theirs.
@@ -86,7 +87,7 @@ class Trials:
             if left_out := self._left_out(index, planned):
                 self._skip(index, left_out)
                 continue
-            if len(self.plan.beside(planned)) > 1:
+            if self.plan.pods_at_once and not planned.scheduled:
                 actions = self._go_beside(planned)
             else:
                 runs = self._settled(planned)
@@ -557,3 +558,46 @@ class Trials:
     def _elapsed_s(self) -> float:
         started = self.transition.run.status.started_time or self.transition.now
         return (self.transition.now - started).total_seconds()
+
+
+_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+
+
+def is_asked_for(planned: PlannedArm, candidates: Candidates) -> bool:
+    """Whether an arm is still a candidate: somebody may have taken it out since the plan was made, to spare its GPU time."""
+    if planned.k == 0:
+        return True
+    method = _method_of(planned, candidates)
+    if method is None or planned.scheduled:
+        return method is not None
+    return (planned.k, planned.adaptive) in method.lengths
+
+
+def refusal_of(planned: PlannedArm, engine: ServedEngine, candidates: Candidates) -> str | None:
+    """Reason why an engine does not start with an arm, by what is known of its version; None if none is known.
+
+    A method with unknownMethod Allow is left to the engine.
+    """
+    config = json.loads(planned.speculative_config)
+    method = _method_of(planned, candidates)
+    if config is None or (method is not None and method.unknown_method == "Allow"):
+        return None
+    version = version_of(str(engine.container.get("image") or ""))
+    found = [] if version is None else unknown_words((), config, version)
+    found += arm_hindrances(engine.words, config, version)
+    if config.get(ADAPTIVE_KEY) is True and _runs_v1(engine):
+        found.append(f"{_RUNNER} 0: {ADAPTIVE_KEY} needs model runner V2; remove the variable")
+    return found[0][:1024] if found else None
+
+
+def _method_of(planned: PlannedArm, candidates: Candidates) -> SpeculativeMethod | None:
+    """The method of an arm as the service names it now; None if it names it no longer."""
+    family = planned.candidate or planned.method
+    return next((one for one in candidates.methods if one.name == family), None)
+
+
+def _runs_v1(engine: ServedEngine) -> bool:
+    return any(
+        one.get("name") == _RUNNER and str(one.get("value") or "").strip() in {"0", "false", "False"}
+        for one in engine.container.get("env") or []
+    )
