@@ -58,6 +58,7 @@ from breakeven_operator.workloads.target import Refusal
 
 # So long a pod may wait for a place while others of its run hold theirs.
 _PATIENCE_S = 120
+_HELD_BACK = "no place beside the others: it waits for them"
 
 
 @dataclass
@@ -233,17 +234,10 @@ class Trials:
             for at in (waiting if placed else waiting[1:])
             if (since := made.get(str(self.arms[at].job))) and self.transition.now - since > patience
         ]
-        message = (
-            f"no place beside the others within {human_time(patience.total_seconds())}: it waits for them"
-        )
         for at in late:
-            why = {"reason": str(ClusterReason.UNSCHEDULABLE), "message": message}
+            why = {"reason": str(ClusterReason.UNSCHEDULABLE), "message": _HELD_BACK}
             self._note(at, phase=ArmPhase.WAITING, job=None, attempts=0, **why)
-        return f"{', '.join(self.arms[at].arm for at in late)}: {message}" if late else ""
-
-    def _held_back(self, at: int) -> bool:
-        arm = self.arms[at]
-        return arm.phase is ArmPhase.WAITING and arm.reason == ClusterReason.UNSCHEDULABLE
+        return f"{', '.join(self.arms[at].arm for at in late)}: {_HELD_BACK}" if late else ""
 
     def _started_beside(self, left: Mapping[int, TrialState], held: str) -> tuple[Action, ...]:
         """Make the missing Jobs of arms side by side, and write how far each of them is."""
@@ -251,7 +245,7 @@ class Trials:
         kept = {at for at, one in left.items() if one.stage in UNDER_WAY and self.arms[at].job}
         absent = [at for at, one in left.items() if one.stage is TrialStage.ABSENT]
         # Arms that found no place come by themselves when the others are over.
-        wanted = [at for at in absent if not self._held_back(at)]
+        wanted = [at for at in absent if self.arms[at].message != _HELD_BACK]
         wanted = wanted or ([] if kept or held else absent[:1])
         for at, trial in left.items():
             planned = self.plan.arms[at]
@@ -298,11 +292,12 @@ class Trials:
         if digest is not None and trial.images - {digest}:
             return self._other_image(planned, trial)
         arm = self.arms[index]
-        again = not self._spent and worth_another_start(arm, trial)
-        arm = self.arms[index] = seen(arm, trial, self.plan.gpus_per_pod)
-        if again:
-            return self._start_over(index, planned, trial)
-        self.arms[index] = followed(arm, trial, status, self.transition.now)
+        if trial.stage is not TrialStage.ABSENT or arm.attempts:
+            again = not self._spent and worth_another_start(arm, trial)
+            arm = self.arms[index] = seen(arm, trial, self.plan.gpus_per_pod)
+            if again:
+                return self._start_over(index, planned, trial)
+            self.arms[index] = followed(arm, trial, status, self.transition.now)
         if self._spent and trial.stage is not TrialStage.DONE:
             self._stop(index)
             return None
@@ -502,10 +497,11 @@ class Trials:
 
     def _put(self, phase: RunPhase, reason: ClusterReason, message: str) -> tuple[Action, ...]:
         changes = {"phase": phase, "reason": str(reason), "message": message[:1024]}
+        written = self.transition.write({**self._counts(), **changes})
+        if self.plan.pods_at_once is None:
+            return written
         before = {arm.arm for arm in self.transition.run.status.arm_statuses if arm.over}
-        ended = [arm for arm in self.arms if arm.over and arm.arm not in before]
-        said = self._events(ended) if self.plan.pods_at_once is not None else ()
-        return (*self.transition.write({**self._counts(), **changes}), *said)
+        return (*written, *self._events(arm for arm in self.arms if arm.over and arm.arm not in before))
 
     def _fail(self, reason: ClusterReason, message: str) -> tuple[Action, ...]:
         """End the run without a profile."""

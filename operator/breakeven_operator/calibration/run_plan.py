@@ -103,7 +103,7 @@ def _with_second_starts(plan: CalibrationPlan, places: int) -> CalibrationPlan:
     """
     again = [arm.replace(arm=f"{arm.arm}{AGAIN}") for arm in reversed(plan.arms[:-1])]
     ways = [plan.replace(arms=(*plan.arms, *again))]
-    firsts = [arm for arm in plan.arms if not arm.scheduled]
+    firsts = [arm for arm in plan.arms if not arm.scheduled] if places > 1 else []
     if 1 < len(firsts) <= places:
         made = [arm for arm in plan.arms if arm.scheduled]
         seconds = [arm.replace(arm=f"{arm.arm}{AGAIN}") for arm in reversed(firsts)]

@@ -139,7 +139,7 @@ def test_an_arm_without_a_place_waits_for_the_others_which_go_on():
     assert running(world) == ["none", "eagle/2"]
     waits = world.arm_status("eagle/7")
     assert (waits["phase"], waits["reason"]) == ("Waiting", "Unschedulable")
-    assert waits["message"] == "no place beside the others within 2m: it waits for them"
+    assert waits["message"] == "no place beside the others: it waits for them"
     assert any("eagle/7: no place beside the others" in event.message for event in world.said)
     world.turn()
     assert running(world) == ["none", "eagle/2"], "not again at once"
