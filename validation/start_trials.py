@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.fitting import fit_points
-from breakeven.points.point import Origin, Point
+from breakeven.points.point import ON_MACHINE, Origin, Point
 from breakeven.profile import Profile
 from breakeven.profile.step_fit import EngineStarts
 from validation.judged_engines import ENGINES, Half, JudgedEngine
@@ -52,17 +52,53 @@ DRIFTS = ((0.0, 120.0), (0.06, 120.0), (0.12, 120.0), (0.12, 30.0), (0.12, 5.0))
 
 _WINDOW_S = 12
 
-_ORDERS: dict[str, list[tuple[int, int, str | None]]] = {
-    "arm after arm": [(k, i, None) for k in MEASURED for i in _LOADS],
+
+class _Place(NamedTuple):
+    """Where a window stands: when, as a number of windows, the start of its engine, and the start's machine."""
+
+    k: int
+    load: int
+    time: int
+    start: str | None = None
+    machine: int = 0
+
+
+_HALVES = ((0, 5, 2), (1, 3, 4, 2))
+"""Loads of a first start, and of a second one with a middle load once more."""
+
+
+def _one_by_one(windows: Iterable[tuple[int, int, str | None]]) -> list[_Place]:
+    return [_Place(k, load, time, start) for time, (k, load, start) in enumerate(windows)]
+
+
+def _side_by_side(machines: int) -> list[_Place]:
+    """All arms at the same time; with several machines an arm's second start stands on another one."""
+    times = itertools.count()
+    found = []
+    for half, loads in enumerate(_HALVES):
+        for load, time in zip(loads, times, strict=False):
+            for place, k in enumerate(MEASURED):
+                machine = (place + half) % machines
+                found.append(_Place(k, load, time, f"{half}{ON_MACHINE}{machine}", machine))
+    return found
+
+
+_ORDERS = {
+    "arm after arm": _one_by_one((k, i, None) for k in MEASURED for i in _LOADS),
     # As the operator does: half of the loads of each arm but the last, then the others in reverse, a middle load once more.
-    "in turns": [
-        *((k, i, "1") for k in MEASURED[:-1] for i in (0, 5, 2)),
-        *((MEASURED[-1], i, "1") for i in _LOADS),
-        *((k, i, "2") for k in MEASURED[-2::-1] for i in (1, 3, 4, 2)),
-    ],
-    "load by load": [(k, i, None) for i in _LOADS for k in (MEASURED if i % 2 else MEASURED[::-1])],
+    "in turns": _one_by_one(
+        [
+            *((k, i, "1") for k in MEASURED[:-1] for i in _HALVES[0]),
+            *((MEASURED[-1], i, "1") for i in _LOADS),
+            *((k, i, "2") for k in MEASURED[-2::-1] for i in _HALVES[1]),
+        ]
+    ),
+    "load by load": _one_by_one(
+        (k, i, None) for i in _LOADS for k in (MEASURED if i % 2 else MEASURED[::-1])
+    ),
+    "side by side on one machine": _side_by_side(1),
+    "side by side, a machine each": _side_by_side(len(MEASURED)),
 }
-"""Draft length, load and start of each window."""
 
 DRIFT_HEADER = (
     "drift",
@@ -197,24 +233,26 @@ def _drifted(
     *,
     sd: float,
     over_s: float,
-    windows: Sequence[tuple[int, int, str | None]],
+    windows: Sequence[_Place],
 ) -> list[_Speedup]:
     engine, seed = what
     truths, random = Truths.read(engine), np.random.default_rng([seed, 7])
-    speed = sd * random.standard_normal()
-    points = []
-    for number, (k, i, start) in enumerate(windows):
-        factors = []
-        for _ in range(_WINDOW_S):
+    speeds = {machine: sd * random.standard_normal() for machine in sorted({one.machine for one in windows})}
+    number, points = 0, []
+    for time, some in itertools.groupby(windows, key=lambda one: one.time):
+        factors: dict[int, list[float]] = {machine: [] for machine in speeds}
+        for machine, _ in itertools.product(speeds, range(_WINDOW_S)):
             kept = math.exp(-1.0 / over_s)
-            speed = kept * speed + sd * math.sqrt(1.0 - kept**2) * random.standard_normal()
-            factors.append(math.exp(speed))
-        load = closed_loop(engine.clients[i])
-        true, factor = truths.at(k, load), float(np.mean(factors))
-        slowed = replace(true, latency_s=true.latency_s * factor, ttft_s=true.ttft_s * factor)
-        point = measured_point(engine.arm(k), load, engine.asking, slowed, 0.01, random, number)
-        begun_s, origin = float(number * _WINDOW_S), Origin("second engine", number + 1)
-        points.append(replace(point, begun_s=begun_s, start=start, origin=origin))
+            speeds[machine] *= kept
+            speeds[machine] += sd * math.sqrt(1.0 - kept**2) * random.standard_normal()
+            factors[machine].append(math.exp(speeds[machine]))
+        for one in some:
+            load, number = closed_loop(engine.clients[one.load]), number + 1
+            true, factor = truths.at(one.k, load), float(np.mean(factors[one.machine]))
+            slowed = replace(true, latency_s=true.latency_s * factor, ttft_s=true.ttft_s * factor)
+            point = measured_point(engine.arm(one.k), load, engine.asking, slowed, 0.01, random, number - 1)
+            begun_s, origin = float(time * _WINDOW_S), Origin("second engine", number)
+            points.append(replace(point, begun_s=begun_s, start=one.start, origin=origin))
     profile, found = fit_points(points, CONFIDENCE), []
     rate = _SHARE * truths.saturation_rps(0)
     for k in MEASURED[1:]:

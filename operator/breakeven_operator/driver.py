@@ -14,30 +14,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from breakeven.answering.answer import JudgedSet
 from breakeven.answering.answer_gate import GateFinding, judge_arm
 from breakeven.answering.prompt_set import ANSWER_TOKENS
-from breakeven.arm import arm_drafting
+from breakeven.arm import ADAPTIVE, Arm, arm_drafting
 from breakeven.errors import InputError
 from breakeven.load_driver.asking import ask, gate_prompts, judge
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
-from breakeven.load_driver.course import Sweep
+from breakeven.load_driver.course import Beside, Sweep
 from breakeven.load_driver.dataset import Dataset, read_dataset
 from breakeven.load_driver.design import Finished, SweepSettings, of_the_sweep
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.sweep import SweepProgress, run_sweep
-from breakeven.points.point import Point
+from breakeven.points.point import ON_MACHINE, Point
 from breakeven_operator.calibration.answer_secrets import (
     MOUNT_PATH,
     AnswerOwner,
@@ -56,8 +58,10 @@ from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources.base import AFTER, AGAIN, BEFORE
 from breakeven_operator.resources.calibrationrun import (
     ArmAnswers,
+    ArmPhase,
     CalibrationRun,
     GateFindingStatus,
+    PlannedArm,
     StoredPoint,
 )
 from breakeven_operator.resources.calibrationspec import PromptSource
@@ -89,6 +93,14 @@ class PointStore:
             RunGoneError: there is no such run, or it has ended.
             ClusterError: the API server does not answer.
         """
+        run = await self.read()
+        self._points = list(run.status.points_of(self._trial.arm_name))
+        self._answers = list(run.status.answers)
+        self._findings = list(run.status.findings)
+        return run
+
+    async def read(self) -> CalibrationRun:
+        """The run as it is now; raises as `load` does."""
         found = await self._persistently(self._get)
         if found is None:
             raise RunGoneError(
@@ -97,9 +109,6 @@ class PointStore:
         run = CalibrationRun.read(found, f"CalibrationRun {self._trial.namespace}/{self._trial.document.run}")
         if run.status.ended:
             raise RunGoneError(f"CalibrationRun {self._trial.document.run} is {run.status.phase} already")
-        self._points = list(run.status.points_of(self._trial.arm_name))
-        self._answers = list(run.status.answers)
-        self._findings = list(run.status.findings)
         return run
 
     @property
@@ -110,8 +119,9 @@ class PointStore:
     async def add(self, measured: Point) -> None:
         """Make one more point durable; returns only when the API server has it, and raises as `load` does."""
         identity = self._trial.sweep.workload.identity
-        start = self._trial.arm_name if self._trial.document.arm.second_start else None
-        point = replace(measured, sweep=identity, schedule=self._trial.document.drafts, start=start)
+        point = replace(
+            measured, sweep=identity, schedule=self._trial.document.drafts, start=self._trial.start
+        )
         index = 1 + max((stored_before.index for stored_before in self._points), default=-1)
         self._points.append(stored(self._trial.arm_name, index, point, datetime.now(UTC)))
         await self._persistently(self._apply)
@@ -184,6 +194,7 @@ class TrialEnvironment:
     Attributes:
         document: the measurement.
         prompts: the user's own requests; None for made-up ones.
+        node: the pod's node, if other arms are measured at the same time; else empty.
         job_uid: uid of the Job whose answers are kept for the judge; empty if none are.
         answers: folder of the answers that are judged.
     """
@@ -193,6 +204,7 @@ class TrialEnvironment:
     sweep: Sweep
     endpoint: Endpoint
     prompts: Dataset | None = None
+    node: str = ""
     job_uid: str = ""
     answers: Path = Path(MOUNT_PATH)
 
@@ -240,6 +252,7 @@ class TrialEnvironment:
                 check_hostname=False,
             ),
             prompts=dataset,
+            node=env.get("BREAKEVEN_NODE", ""),
             job_uid=_text(env, "JOB_UID") if answers else "",
             answers=Path(env.get("BREAKEVEN_ANSWERS") or MOUNT_PATH),
         )
@@ -248,6 +261,13 @@ class TrialEnvironment:
     def arm_name(self) -> str:
         """The arm, or its second start."""
         return self.document.arm.arm
+
+    @property
+    def start(self) -> str | None:
+        """Name of this start of the engine in its points, with its machine where others are measured beside; None for an only one."""
+        if self.node:
+            return f"{self.arm_name}{ON_MACHINE}{hashlib.sha256(self.node.encode()).hexdigest()[:8]}"
+        return self.arm_name if self.document.arm.second_start else None
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -357,20 +377,16 @@ _CODES: Mapping[type[Exception], int] = {
 }
 
 
-async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
-    """Sweep the engine and store each point.
+def _sweep(trial: TrialEnvironment, run: CalibrationRun, store: PointStore) -> tuple[Sweep, list[Point]]:
+    """The sweep of this start by what the run has measured, and the points of the arm's first start if this is the second one.
 
     Raises:
-        RunGoneError: nobody waits for the points.
-        ClusterError: points cannot be stored.
-        EngineError: the engine cannot be measured.
-        OutOfTimeError: no usable point fitted into the time.
+        PromptsError: other arms were measured with other prompts.
     """
-    store = PointStore(trial, runs)
-    run = await store.load()
     name = trial.arm_name.removesuffix(AGAIN)
     first = measured_of(run.status.points_of(name)) if trial.document.arm.second_start else []
     others = measured_of(point for point in run.status.points if point.arm.removesuffix(AGAIN) != name)
+    beside = _arms_beside(trial, run)
     known, identity = [*others, *first], trial.sweep.workload.identity
     if any(point.sweep not in {None, identity} for point in known):
         raise PromptsError(
@@ -385,9 +401,32 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
         trial.sweep,
         settings=settings,
         question=question,
-        others=tuple(of_the_sweep(others)),
+        others=tuple(of_the_sweep([point for point in others if point.arm not in beside])),
         before=tuple(of_the_sweep(first)),
     )
+    if beside:
+        before = [point for one in beside.values() if one.second_start for point in _points(run, one.first)]
+        sweep = replace(
+            sweep,
+            arms=tuple(beside),
+            before=tuple(of_the_sweep(before)),
+            beside=Beside(trial.sweep.arms[0], partial(_beside_now, store, beside)),
+        )
+    return sweep, first
+
+
+async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
+    """Sweep the engine and store each point.
+
+    Raises:
+        RunGoneError: nobody waits for the points.
+        ClusterError: points cannot be stored.
+        EngineError: the engine cannot be measured.
+        OutOfTimeError: no usable point fitted into the time.
+    """
+    store = PointStore(trial, runs)
+    run = await store.load()
+    sweep, first = _sweep(trial, run, store)
     if store.points:
         _LOG.info("%s: going on after %d points", trial.arm_name, len(store.points))
     shown = ""
@@ -413,17 +452,50 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
 
     async with EngineClient(trial.endpoint, sweep.workload.sampling) as client:
         await client.wait_until_ready(_READY_S)
-        if len(trial.judged) > len(run.status.answers) + 1:
-            # Before the load, and once: an engine that dies under it has judged.
+        judges = len(trial.judged) > len(run.status.answers) + 1
+        if judges and sweep.beside is None:
+            # Before the load, and once: an engine that dies under it has judged. Beside others nobody is to wait for it.
             await judge_kept(trial, client, store.add_answers)
-        measured, engines = [*first, *measured_of(store.points)], dict.fromkeys(sweep.arms, client)
+        measured, engines = [*first, *measured_of(store.points)], dict.fromkeys(trial.sweep.arms, client)
         finished = await run_sweep(engines, sweep, measured, on_point=keep, on_progress=show)
+        if judges and sweep.beside is not None:
+            await judge_kept(trial, client, store.add_answers)
         if trial.job_uid:
             # After the load: a cache that a drafter has spoilt is full by then.
             await ask_and_keep(trial, client, runs)
     if finished.out_of_time and not usable_points(store.points):
         raise OutOfTimeError(finished.reason)
     return finished
+
+
+def _arms_beside(trial: TrialEnvironment, run: CalibrationRun) -> dict[Arm, PlannedArm]:
+    """The arms that are measured at the same time, in the plan's order and this one included; empty if it is measured alone."""
+    plan = run.status.plan
+    if trial.document.plan.pods_at_once is None or plan is None or trial.document.arm.scheduled:
+        return {}
+    return {
+        arm_drafting(one.method, one.k, one.candidate, ADAPTIVE if one.adaptive else None): one
+        for one in sorted(plan.beside(trial.document.arm), key=lambda one: one.k)
+    }
+
+
+def _points(run: CalibrationRun, *arms: str) -> list[Point]:
+    return [point for arm in arms for point in measured_of(run.status.points_of(arm))]
+
+
+async def _beside_now(
+    store: PointStore, beside: Mapping[Arm, PlannedArm]
+) -> dict[Arm, Sequence[Point] | None]:
+    """How far the arms beside this one are; None until an engine is up, and without an arm that is over or waits for its turn."""
+    run = await store.read()
+    phases = {one.arm: one.phase for one in run.status.arm_statuses}
+    return {
+        arm: _points(run, *dict.fromkeys((one.first, one.arm)))
+        if phases.get(one.arm) is ArmPhase.MEASURING
+        else None
+        for arm, one in beside.items()
+        if phases.get(one.arm) in {ArmPhase.STARTING, ArmPhase.MEASURING}
+    }
 
 
 async def _main(trial: TrialEnvironment) -> int:

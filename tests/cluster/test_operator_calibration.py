@@ -103,6 +103,36 @@ def test_a_target_rolled_by_somebody_during_its_calibration_is_measured_anew(pla
     assert place.writes() == []
 
 
+def test_with_places_and_gpus_for_all_arms_they_are_measured_at_the_same_time_on_two_starts(place):
+    place.apply(manifests.target(), manifests.service())
+    run = until_run(place, "each first start has a point", lambda status: len(arms_with_points(status)) == 2)
+    name, plan = run["metadata"]["name"], run["status"]["plan"]
+    assert "side by side, each in two starts" in " ".join(
+        event.get("message") or event.get("note") or ""
+        for event in place.all("event")
+        if event.get("reason") == "CalibrationRunning"
+    )
+    assert plan["podsAtOnce"] == 2
+    place.until_calibrated()
+    status = place.get("calrun", name)["status"]
+    starts: dict[str, dict] = {}
+    for point in status["points"]:
+        arm, _, machine = point["start"].partition(" on ")
+        # The second start's points, or the first's, at its own lengths.
+        starts.setdefault(arm, {})[(point.get("concurrency"), point.get("requestRateRps"))] = machine
+    first, again = ({arm for arm in starts if arm.endswith("/again") == wanted} for wanted in (False, True))
+    assert {f"{arm}/again" for arm in first} == again
+    assert len({machine for own in starts.values() for machine in own.values()}) == 1, "one node has all GPUs"
+    for some in (first, again):
+        one, other = (set(starts[arm]) for arm in sorted(some))
+        assert len(one & other) >= 2, "both at the same loads"
+    assert place.writes() == []
+
+
+def arms_with_points(status):
+    return {point["arm"] for point in status.get("points", ())}
+
+
 def test_a_target_deleted_during_its_calibration_frees_the_gpu_and_is_measured_anew_when_it_is_back(place):
     place.apply(manifests.target(), manifests.service())
     first = until_run(place, "a point is measured", lambda status: status.get("points"))["metadata"]["name"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import math
@@ -14,7 +15,7 @@ import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
-from breakeven.load_driver.course import Sweep, loads_of
+from breakeven.load_driver.course import Beside, Sweep, loads_of
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
 from breakeven.load_driver.measuring import MeasuredWindow, Precision, Trial, measure
 from breakeven.load_driver.question import Question
@@ -27,7 +28,7 @@ from breakeven.load_driver.sweep import (
     run_sweep,
     speedups_of,
 )
-from breakeven.points.point import Point
+from breakeven.points.point import ImposedLoad, Point
 from fakes.lawful_engine import LawfulEngine, serving
 from fakes.virtual_time import in_virtual_time
 from localcluster.free_ports import free_ports
@@ -313,6 +314,82 @@ async def test_pairs_that_end_early_say_why(seconds, fails_after, flags, said):
             _, ended, _ = await swept(clients, asked, points)
     assert ended is not None
     assert re.search(f"; {said}$", ended.reason)
+
+
+async def beside_each_other(
+    clients: Sequence[EngineClient],
+    sweep: Sweep,
+    before: Sequence[Point] = (),
+    late_s: Sequence[float] = (0.0, 0.0, 0.0),
+) -> tuple[dict[Arm, list[Point]], dict[Arm, dict[ImposedLoad, float]]]:
+    """New points of as many sweeps as arms, each of which asks its own engine, and when each load came to its end."""
+    kept = {arm: [point for point in before if point.arm == arm] for arm in sweep.arms}
+    up, over, ended = set[Arm](), set[Arm](), {arm: dict[ImposedLoad, float]() for arm in sweep.arms}
+
+    async def theirs() -> dict[Arm, list[Point] | None]:
+        return {arm: [*kept[arm]] if arm in up else None for arm in kept if arm not in over}
+
+    async def one(arm: Arm, client: EngineClient, wait_s: float) -> None:
+        async def keep(point: Point) -> None:
+            kept[arm].append(point)
+            if loads_of([point, *kept[arm]])[0] == point:
+                ended[arm][point.load] = asyncio.get_running_loop().time()
+
+        await asyncio.sleep(wait_s)
+        up.add(arm)
+        with contextlib.suppress(EngineError):
+            mine = replace(sweep, beside=Beside(arm, theirs))
+            await run_sweep({arm: client}, mine, list(kept[arm]), on_point=keep)
+        over.add(arm)
+
+    await asyncio.gather(*map(one, sweep.arms, clients, late_s))
+    return {arm: own[sum(p.arm == arm for p in before) :] for arm, own in kept.items()}, ended
+
+
+def apart_s(ended: dict[Arm, dict[ImposedLoad, float]]) -> float:
+    """Longest time between two arms' ends of one load."""
+    times: dict[ImposedLoad, list[float]] = {}
+    for own in ended.values():
+        for load, time in own.items():
+            times.setdefault(load, []).append(time)
+    assert sum(len(one) > 1 for one in times.values()) >= 3
+    return max(max(one) - min(one) for one in times.values())
+
+
+@in_virtual_time
+async def test_sweeps_beside_each_other_begin_each_load_together_with_the_same_arrivals():
+    settings = replace(SETTINGS, loads=6)
+    async with engines() as (_, clients):
+        sweep = replace(SWEEP, settings=replace(settings, halved=True), lengths=True)
+        first, ended = await beside_each_other(clients, sweep, late_s=(0.0, 9.0, 4.0))
+        assert [len(loads_of(own)) for own in first.values()] == [3, 3, 2], (
+            "the slow eagle carries no high rate"
+        )
+        # Their warm-ups and probes differ by a second or two.
+        assert apart_s(ended) < 5.0
+        none, eagle = ([p.requests for p in loads_of(first[arm]) if p.load.rps] for arm in ARMS[:2])
+        assert none == eagle, "one list of arrivals"
+        before = tuple(point for own in first.values() for point in loads_of(own))
+        again, ended = await beside_each_other(
+            clients, replace(SWEEP, settings=settings, before=before), before
+        )
+    assert apart_s(ended) < 5.0
+    loads = [[point.load for point in own] for own in again.values()]
+    # Three more loads, and one of the first start once more.
+    assert loads[0] == loads[1]
+    assert [load in {p.load for p in before} for load in loads[0]] == [False, False, False, True]
+    assert set(loads[2][:-1]) < set(loads[0])
+
+
+@in_virtual_time
+async def test_a_sweep_beside_others_goes_on_without_an_engine_that_dies_or_does_not_come():
+    async with engines() as (made, clients):
+        made[1].fail_after = 60
+        points, ended = await beside_each_other(clients, SWEEP, late_s=(0.0, 0.0, 300.0))
+    none, dead, late = (loads_of(own) for own in points.values())
+    assert len(dead) < len(none) == len(late) == 5
+    # A minute is the least patience of a sweep.
+    assert max(ended[NO_SPECULATION].values()) < 200.0
 
 
 async def test_an_engine_that_is_gone_is_an_error_of_the_engine_also_on_its_metrics_page():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -108,6 +110,53 @@ async def test_the_second_start_of_no_speculation_judges_and_measures_what_the_f
     rows = points_csv(status, plan).splitlines()
     assert sum("none/again" in row for row in rows) == 3
     assert len(rows) == 1 + len(first) + 3
+
+
+@in_virtual_time
+async def test_drivers_side_by_side_meet_at_each_load_through_the_run_and_name_their_machines():
+    world = World(places=3)
+    world.turn()
+    stored, status = StoredRun(world.run), world.status
+    both = {"none": None, "eagle/2": 2}
+
+    def phases(again: str, phase: str) -> None:
+        # The third arm has found no place.
+        for one in status["armStatuses"]:
+            one["phase"] = phase if one["arm"] in {f"{arm}{again}" for arm in both} else "Waiting"
+
+    async def measured(again: str, **given: Any) -> list[tuple[str, float, float]]:
+        async with contextlib.AsyncExitStack() as stack:
+            engines = [
+                await stack.enter_async_context(serving(LawfulEngine(speculative_tokens=k)))
+                for k in both.values()
+            ]
+            trials = [
+                trial_environment(engine.url, f"{arm}{again}", loads=5, podsAtOnce=3, node="gpu-7", **given)
+                for engine, arm in zip(engines, both, strict=True)
+            ]
+            phases(again, "Starting")
+            drivers = [asyncio.create_task(run_trial(trial, stored)) for trial in trials]
+            await asyncio.sleep(20.0)
+            assert not stored.applied or again, "nobody begins alone"
+            phases(again, "Measuring")
+            await asyncio.gather(*drivers)
+        points = CalibrationRun.read(stored.run, "run").status.points
+        return [
+            (p.arm, p.concurrency, p.request_rate_rps)
+            for p in points
+            if p.arm.endswith("again") == bool(again)
+        ]
+
+    first = await measured("", trial_halved=True)
+    second = await measured("/again")
+    loads = {arm: [load for name, *load in first if name == arm] for arm in both}
+    assert len(loads["none"]) == len(loads["eagle/2"]) == 5
+    again = {arm: [load for name, *load in second if name == f"{arm}/again"] for arm in both}
+    assert again["none"] == again["eagle/2"]
+    assert [load in loads["none"] for load in again["none"]] == [False, False, True]
+    names = {point.start for point in CalibrationRun.read(stored.run, "run").status.points}
+    assert len({name.partition(" on ")[2] for name in names}) == 1
+    assert {name.partition(" on ")[0] for name in names} == {*both, *(f"{arm}/again" for arm in both)}
 
 
 @in_virtual_time

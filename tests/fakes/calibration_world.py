@@ -145,6 +145,7 @@ class World:
     image_digest: str = "sha256:aa"
     identifiable: bool = True
     may_start: bool = True
+    places: int = 1
     duplicate_of: str | None = None
     in_force: Profile | None = None
     known_profiles: tuple[ProfileEntry, ...] = ()
@@ -169,6 +170,7 @@ class World:
             pods=tuple(self.pods.values()),
             selectors=({"matchLabels": {"tier": "serving"}},),
             may_start=self.may_start,
+            places=self.places,
             duplicate_of=self.duplicate_of,
             settings=self.settings,
             events=tuple(self.cluster_events),
@@ -242,7 +244,7 @@ class World:
                     job = self.jobs.pop(ref.name)
                     assert job["metadata"]["uid"] == ref.uid
                     self.pods = {
-                        name: pod for name, pod in self.pods.items() if not name.startswith(ref.name)
+                        name: pod for name, pod in self.pods.items() if name.rpartition("-")[0] != ref.name
                     }
                 case EmitEvent():
                     self.said.append(action)
@@ -262,7 +264,7 @@ class World:
         return job
 
     def place_pod(self, suffix: str = "aaaaa", job: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The scheduler binds a pod of a Job, the only one unless it is given; its engine starts to load."""
+        """The scheduler binds a pod of a Job, or of the only one; its engine starts to load."""
         job = job or self.job
         name = f"{job['metadata']['name']}-{suffix}"
         placed = timestamp(self.now)
@@ -356,14 +358,14 @@ class World:
                 }
             )
 
-    def finish_job(self, pod: dict[str, Any]) -> None:
+    def finish_job(self, pod: dict[str, Any], job: dict[str, Any] | None = None) -> None:
         ended = {
             "terminated": {"exitCode": 0, "startedAt": timestamp(self.now), "finishedAt": timestamp(self.now)}
         }
         pod["status"]["phase"] = "Succeeded"
         for kind in ("initContainerStatuses", "containerStatuses"):
             pod["status"][kind][0]["state"] = ended
-        self.job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        (job or self.job)["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
 
     def measure_arm(self, points: int = 5, **law: float) -> str:
         """The whole life of one arm's Job, from being created to being complete; returns the arm."""

@@ -71,6 +71,7 @@ def trial_environment(
     *,
     job_uid: str = "",
     answers: str = "",
+    node: str = "",
     **changes: Any,
 ) -> TrialEnvironment:
     """The driver's environment as the Job gives it.
@@ -78,7 +79,7 @@ def trial_environment(
     Args:
         url: of the engine.
         arm: which arm is measured.
-        job_uid, answers: the Job's uid, and the folder of kept answers.
+        job_uid, answers, node: the Job's uid, the folder of kept answers, and the pod's node.
         changes: other fields of the plan (`loads`), of the arm (`arm_k`) and of the document (`trial_run`), as in JSON.
     """
     method, _, k = arm.removesuffix(AGAIN).partition("/")
@@ -91,5 +92,5 @@ def trial_environment(
         part, _, field = name.rpartition("_")
         parts[part or "plan"][field] = value
     given = {"TRIAL": json.dumps(trial), "NAMESPACE": "llm", "URL": url}
-    given |= {"JOB_UID": job_uid, "ANSWERS": answers}
+    given |= {"JOB_UID": job_uid, "ANSWERS": answers, "NODE": node}
     return TrialEnvironment.read({f"BREAKEVEN_{name}": value for name, value in given.items()})

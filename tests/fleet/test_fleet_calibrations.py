@@ -6,6 +6,9 @@ import copy
 
 import pytest
 
+from breakeven.arm import NO_SPECULATION
+from breakeven_operator.calibration.jobs import job_name
+from breakeven_operator.calibration.transition import stored
 from breakeven_operator.kinds import (
     BUDGETS,
     CLAIMS,
@@ -26,7 +29,8 @@ from breakeven_operator.kinds import (
 )
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.reconcile import reconcile
-from fakes.fleet_world import SERVICE, TARGET, VALUE, FleetWorld
+from fakes.fleet_world import EAGLE, LAWS, SERVICE, TARGET, VALUE, FleetWorld
+from fakes.lawful_profile import lawful_points
 
 
 def run(world, name, *, service="chat", phase=None, namespace="llm", **status):
@@ -524,3 +528,63 @@ async def test_a_calibration_pod_has_no_label_by_which_a_service_or_a_budget_of_
     labels = world.cluster.of(JOBS)[0]["spec"]["template"]["metadata"]["labels"]
     assert labels["kept"] == "yes"
     assert not {"tier", "team"} & labels.keys()
+
+
+def way_of(world):
+    """Pods at a time in the plan of the only run, and the arms whose Jobs are there."""
+    (found,) = world.cluster.of(RUNS)
+    return found["status"]["plan"].get("podsAtOnce"), sorted(
+        job["metadata"]["labels"]["breakeven.dev/arm"] for job in world.cluster.of(JOBS)
+    )
+
+
+def rows_of(arm):
+    return lawful_points(arm, LAWS[arm], 2.0 if arm.k else 1.0, prompt_tokens=64.0, output_tokens=32.0)
+
+
+async def ended(world, *arms):
+    """The Jobs of these arms complete, each with points, in one cycle."""
+    (found,) = world.cluster.of(RUNS)
+    points = list(found["status"].get("points", []))
+    for name in arms:
+        arm = EAGLE if name.startswith("eagle") else NO_SPECULATION
+        start = {"start": f"{name} on a"}
+        for index, point in enumerate(rows_of(arm)):
+            points.append(stored(name, index, point, world.clock.now()).to_json_object() | start)
+    body = {"metadata": {"namespace": "llm", "name": found["metadata"]["name"]}, "status": {"points": points}}
+    await world.cluster.apply(RUNS, body, force=True, subresource="status", manager="breakeven-trial")
+    for name in arms:
+        wanted = job_name(found["metadata"]["name"], name)
+        job = next(one for one in world.cluster.of(JOBS) if one["metadata"]["name"] == wanted)
+        job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        world.cluster.put(JOBS, job)
+    await world.cycle()
+
+
+async def test_with_places_for_all_arms_they_are_measured_side_by_side_whoever_is_the_operator():
+    world = FleetWorld(max_parallel_calibrations=2)
+    change(world, lambda spec: spec.setdefault("calibration", {}).update(answers={"check": "Disabled"}))
+    world.load(3.0)
+    for _ in range(4):
+        await world.cycle()
+        world.restart()
+    assert way_of(world) == (2, ["eagle-3", "none"])
+    await ended(world, "none", "eagle/3")
+    world.restart()
+    await world.cycle()
+    assert {"eagle-3-again", "none-again"} <= set(way_of(world)[1])
+    await ended(world, "none/again", "eagle/3/again")
+    (found,) = world.cluster.of(RUNS)
+    assert [arm["phase"] for arm in found["status"]["armStatuses"]] == ["Done"] * 4
+    assert world.cluster.of(JOBS) == []
+    assert found["status"]["reason"] == "FitRejected", "they come to the fit, which this world refuses"
+
+
+async def test_while_others_wait_for_a_place_a_run_takes_one_alone():
+    world = FleetWorld(max_parallel_calibrations=2)
+    world.add_services(1)
+    world.load(3.0)
+    for _ in range(4):
+        await world.cycle()
+    assert [run["status"]["plan"].get("podsAtOnce") for run in world.cluster.of(RUNS)] == [None, None]
+    assert len(world.cluster.of(JOBS)) == 2

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import timedelta
 from itertools import takewhile
+from typing import Any
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.methods import ADAPTIVE_KEY
-from breakeven.phrases import counted, spoken
-from breakeven.reasons import Reason
+from breakeven.phrases import spoken
 from breakeven.serving.vllm_versions import arm_hindrances, unknown_words, version_of
-from breakeven.tiers import Schedule
 from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, Fit
 from breakeven_operator.calibration import schedule_making
-from breakeven_operator.calibration.jobs import build_job, job_name
+from breakeven_operator.calibration.jobs import TrialLimits, build_job, job_name
 from breakeven_operator.calibration.podcopy import NotCopyableError, engine_of
 from breakeven_operator.calibration.run_plan import budget_left_s, needed_s, trial_limits
 from breakeven_operator.calibration.transition import (
     Transition,
     human_time,
     job_ref,
-    measured_of,
     points_csv,
     usable_points,
 )
 from breakeven_operator.calibration.trial_state import (
+    UNDER_WAY,
     TrialStage,
     TrialState,
+    followed,
     kept_words,
     outlives,
+    over,
     place_is_held,
+    seen,
+    stopped,
     trial_of,
+    word_of,
+    worth_another_start,
 )
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS
@@ -42,14 +47,18 @@ from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
     ArmStatus,
     CalibrationPlan,
-    CalibrationRunStatus,
     PlannedArm,
     RunPhase,
 )
 from breakeven_operator.resources.candidates import Candidates, SpeculativeMethod
 from breakeven_operator.resources.speculativeservice import SpeculativeServiceSpec
+from breakeven_operator.workloads.object_facts import parse_time
 from breakeven_operator.workloads.served_engine import ServedEngine
 from breakeven_operator.workloads.target import Refusal
+
+# So long a pod may wait for a place while others of its run hold theirs.
+_PATIENCE_S = 120
+_HELD_BACK = "no place beside the others: it waits for them"
 
 
 @dataclass
@@ -79,11 +88,14 @@ class Trials:
             if left_out := self._left_out(index, planned):
                 self._skip(index, left_out)
                 continue
-            runs = self._settled(planned)
-            actions = self._make_schedule(index) if runs is None else self._follow(index, runs)
+            if self.plan.pods_at_once and not planned.scheduled:
+                actions = self._go_beside(planned)
+            else:
+                runs = self._settled(planned)
+                actions = self._make_schedule(index) if runs is None else self._follow(index, runs)
             if actions is not None:
                 return actions
-            if planned.arm == NO_SPECULATION.name and self.arms[index].phase is ArmPhase.FAILED:
+            if self._without_none:
                 # Without the arm that does not speculate there is nothing to compare with.
                 break
         return self._end()
@@ -125,7 +137,7 @@ class Trials:
         if fitted is None or fitted.fit.settles != planned.arm:
             return (
                 *self._write(f"its schedule is made from {', '.join(measured)}", planned),
-                *self._delete_jobs(keep=None),
+                *self._delete_jobs(),
                 self._fit(measured, settles=planned.arm),
             )
         found = schedule_making.drafted(
@@ -143,7 +155,7 @@ class Trials:
         event = f"{planned.arm}: {said}"[:1024]
         return (
             *self._write(f"schedule {said}", planned),
-            *self._delete_jobs(keep=None),
+            *self._delete_jobs(),
             EmitEvent(self.transition.ref, str(ClusterReason.CALIBRATION_RUNNING), event),
         )
 
@@ -172,9 +184,97 @@ class Trials:
         known = self.transition.run.status.phase is RunPhase.FITTING
         return (
             *self._put(RunPhase.FITTING, ClusterReason.CALIBRATION_RUNNING, message),
-            *self._delete_jobs(keep=None),
+            *self._delete_jobs(),
             *(() if known else self._said(len(arms))),
             self._fit(self._to_fit),
+        )
+
+    # Arms side by side: the Jobs of a stage are made together, and each is followed by itself.
+
+    def _go_beside(self, planned: PlannedArm) -> tuple[Action, ...] | None:
+        """Follow the Jobs of all arms beside this one, and make those that are missing; None if all of them are over."""
+        trials: dict[int, TrialState] = {}
+        beside = set(self.plan.beside(planned))
+        for at, one in enumerate(self.plan.arms):
+            if one not in beside or self.arms[at].over:
+                continue
+            if left_out := self._left_out(at, one):
+                self._skip(at, left_out)
+                continue
+            trial = trials[at] = trial_of(self.transition, self.plan, one.arm)
+            if self.plan.image_digest and trial.images - {self.plan.image_digest}:
+                return self._other_image(one, trial)
+            self.arms[at] = seen(self.arms[at], trial, self.plan.gpus_per_pod)
+        for at, trial in trials.items():
+            if not self._spent and worth_another_start(self.arms[at], trial):
+                message = f"{trial.message}; starting it once more"[:1024]
+                self._note(at, phase=ArmPhase.STARTING, reason=str(trial.reason), message=message)
+            else:
+                status, now = self.transition.run.status, self.transition.now
+                self.arms[at] = followed(self.arms[at], trial, status, now)
+        if self._spent:
+            self._stop(0)
+        left = {at: trial for at, trial in trials.items() if not self.arms[at].over}
+        if not left or self._without_none:
+            return None
+        held = self._hold_back(left)
+        return self._started_beside(left, held)
+
+    def _hold_back(self, left: Mapping[int, TrialState]) -> str:
+        """Let arms whose pods get no place beside the others wait until these are over; how the run says so."""
+        made = {
+            job["metadata"]["name"]: parse_time(job["metadata"].get("creationTimestamp"))
+            for job in self.transition.view.jobs
+        }
+        patience = timedelta(seconds=min(_PATIENCE_S, self.plan.pending_deadline_seconds // 2))
+        waiting = [at for at, one in left.items() if one.stage is TrialStage.QUEUED and one.scheduled is None]
+        placed = [at for at, one in left.items() if one.stage in UNDER_WAY and at not in waiting]
+        late = [
+            at
+            for at in (waiting if placed else waiting[1:])
+            if (since := made.get(str(self.arms[at].job))) and self.transition.now - since > patience
+        ]
+        for at in late:
+            why = {"reason": str(ClusterReason.UNSCHEDULABLE), "message": _HELD_BACK}
+            self._note(at, phase=ArmPhase.WAITING, job=None, attempts=0, **why)
+        return f"{', '.join(self.arms[at].arm for at in late)}: {_HELD_BACK}" if late else ""
+
+    def _started_beside(self, left: Mapping[int, TrialState], held: str) -> tuple[Action, ...]:
+        """Make the missing Jobs of arms side by side, and write how far each of them is."""
+        transition, jobs, said = self.transition, list[dict[str, Any]](), list[str]()
+        kept = {at for at, one in left.items() if one.stage in UNDER_WAY and self.arms[at].job}
+        absent = [at for at, one in left.items() if one.stage is TrialStage.ABSENT]
+        # Arms that found no place come by themselves when the others are over.
+        wanted = [at for at in absent if self.arms[at].message != _HELD_BACK]
+        wanted = wanted or ([] if kept or held else absent[:1])
+        for at, trial in left.items():
+            planned = self.plan.arms[at]
+            others = [self.plan.arms[other].arm for other in (*kept, *wanted) if other != at]
+            if at in wanted and transition.view.may_start and not place_is_held(transition, others):
+                limits = trial_limits(self.plan, tuple(self.arms), at, self._used_gpu_s, self._elapsed_s)
+                try:
+                    jobs.append(build_job(transition.view, self.plan, planned, limits))
+                except NotCopyableError as refusal:
+                    return self._fail(refusal.reason, refusal.message)
+                self._announce(at, jobs[-1]["metadata"]["name"], limits)
+                said.append(f"{planned.arm}: the engine starts")
+            elif at in kept:
+                said.append(f"{planned.arm}: {self._progress(planned, trial)}")
+            else:
+                said.append(f"{planned.arm}: {self.arms[at].message or 'waits for a place'}")
+        reason = next((one.reason for one in left.values() if one.reason is not None), None)
+        phase = ArmPhase.MEASURING
+        measuring = bool(transition.run.status.points) or any(self.arms[at].phase is phase for at in left)
+        names = {str(self.arms[at].job) for at in kept} | {job["metadata"]["name"] for job in jobs}
+        return (
+            *self._put(
+                RunPhase.MEASURING if measuring else RunPhase.STARTING,
+                reason or ClusterReason.CALIBRATION_RUNNING,
+                "; ".join(said),
+            ),
+            *self._delete_jobs(*names),
+            *(Create(JOBS, job) for job in jobs),
+            *([EmitEvent(transition.ref, str(ClusterReason.UNSCHEDULABLE), held[:1024])] if held else []),
         )
 
     def _settled(self, planned: PlannedArm) -> PlannedArm | None:
@@ -192,11 +292,12 @@ class Trials:
         if digest is not None and trial.images - {digest}:
             return self._other_image(planned, trial)
         arm = self.arms[index]
-        again = not self._spent and worth_another_start(arm, trial)
-        arm = self.arms[index] = seen(arm, trial, self.plan.gpus_per_pod)
-        if again:
-            return self._start_over(index, planned, trial)
-        self.arms[index] = followed(arm, trial, status, self.transition.now)
+        if trial.stage is not TrialStage.ABSENT or arm.attempts:
+            again = not self._spent and worth_another_start(arm, trial)
+            arm = self.arms[index] = seen(arm, trial, self.plan.gpus_per_pod)
+            if again:
+                return self._start_over(index, planned, trial)
+            self.arms[index] = followed(arm, trial, status, self.transition.now)
         if self._spent and trial.stage is not TrialStage.DONE:
             self._stop(index)
             return None
@@ -220,7 +321,7 @@ class Trials:
         """Take the Job away whose engine or pod is dead; the next cycle makes it again, and its driver goes on after its points."""
         message = f"{trial.message}; starting it once more"
         self._note(index, phase=ArmPhase.STARTING, reason=str(trial.reason), message=message[:1024])
-        return (*self._write(message, planned, trial.reason), *self._delete_jobs(keep=None))
+        return (*self._write(message, planned, trial.reason), *self._delete_jobs())
 
     def _start(self, index: int, planned: PlannedArm) -> tuple[Action, ...]:
         """Make the arm's Job, once nothing of the run before it still holds a GPU."""
@@ -235,48 +336,54 @@ class Trials:
             job = build_job(transition.view, self.plan, planned, limits)
         except NotCopyableError as refusal:
             return self._fail(refusal.reason, refusal.message)
-        name, arm = job["metadata"]["name"], self.arms[index]
-        self._note(
-            index,
-            phase=ArmPhase.STARTING,
-            job=name,
-            attempts=arm.attempts + 1,
-            earlier_gpu_seconds=arm.gpu_seconds_used or 0.0,
-            reason=None,
-            message=f"at most {human_time(limits.sweep_s)} of measuring",
-        )
+        name = job["metadata"]["name"]
+        self._announce(index, name, limits)
         return (
             *self._write("; ".join(filter(None, ("the engine starts", way))), planned),
-            *self._delete_jobs(keep=name),
+            *self._delete_jobs(name),
             Create(JOBS, job),
             *([EmitEvent(transition.ref, str(ClusterReason.CALIBRATION_RUNNING), way)] if way else []),
             *self._said(index),
         )
 
+    def _announce(self, index: int, job: str, limits: TrialLimits) -> None:
+        """Say that an arm's Job is made: in the status before there is one."""
+        arm = self.arms[index]
+        self._note(
+            index,
+            phase=ArmPhase.STARTING,
+            job=job,
+            attempts=arm.attempts + 1,
+            earlier_gpu_seconds=arm.gpu_seconds_used or 0.0,
+            reason=None,
+            message=f"at most {human_time(limits.sweep_s)} of measuring",
+        )
+
     def _wait(self, planned: PlannedArm, message: str) -> tuple[Action, ...]:
-        return (*self._write(message, planned), *self._delete_jobs(keep=None))
+        return (*self._write(message, planned), *self._delete_jobs())
 
     def _note(self, index: int, **changes: object) -> None:
         self.arms[index] = self.arms[index].replace(**changes)
 
     def _go_on(self, planned: PlannedArm, trial: TrialState) -> tuple[Action, ...]:
-        run = self.transition.run
-        measuring = trial.stage is TrialStage.MEASURING
-        if measuring:
-            wanted = self.plan.points_of(planned, self.arms)
-            message = f"{len(run.status.points_of(planned.arm))} of {wanted} points"
-            if planned.arm == self.plan.judge:
-                message += ", then the answers of all arms are judged"
-        elif trial.stage is TrialStage.QUEUED:
-            kept = kept_words(self.transition.view.pods, self.transition.now)
-            message = "; ".join(filter(None, (trial.message or "its pod waits for a place", kept)))
-        else:
-            message = trial.message or "the engine starts"
+        message, measuring = self._progress(planned, trial), trial.stage is TrialStage.MEASURING
         return (
             *self._write(message, planned, trial.reason, measuring=measuring),
-            *self._delete_jobs(keep=job_name(run.metadata.name, planned.arm)),
+            *self._delete_jobs(job_name(self.transition.run.metadata.name, planned.arm)),
             *self._waits(planned, trial),
         )
+
+    def _progress(self, planned: PlannedArm, trial: TrialState) -> str:
+        if trial.stage is TrialStage.MEASURING:
+            wanted = self.plan.points_of(planned, self.arms)
+            message = f"{len(self.transition.run.status.points_of(planned.arm))} of {wanted} points"
+            if planned.arm == self.plan.judge:
+                message += ", then the answers of all arms are judged"
+            return message
+        if trial.stage is TrialStage.QUEUED:
+            kept = kept_words(self.transition.view.pods, self.transition.now)
+            return "; ".join(filter(None, (trial.message or "its pod waits for a place", kept)))
+        return trial.message or "the engine starts"
 
     def _waits(self, planned: PlannedArm, trial: TrialState) -> tuple[Action, ...]:
         """The event about what the arm's pod has begun to wait for."""
@@ -287,6 +394,12 @@ class Trials:
             return ()
         message = f"{planned.arm}: {trial.message}"[:1024]
         return (EmitEvent(transition.ref, str(trial.reason), message, warning=True, throttled=True),)
+
+    @property
+    def _without_none(self) -> bool:
+        """Whether no speculation failed; beside others it may have left points to compare with."""
+        failed = self._status_of(NO_SPECULATION.name).phase is ArmPhase.FAILED
+        return failed and not (self.plan.pods_at_once and self._has_law(NO_SPECULATION.name))
 
     @property
     def _left_s(self) -> float:
@@ -365,7 +478,9 @@ class Trials:
             f" {human_time(budget.max_duration_seconds)} used"
         )
         status, now = self.transition.run.status, self.transition.now
-        self.arms[index:] = [stopped(arm, status, message, now) for arm in self.arms[index:]]
+        self.arms[index:] = [
+            arm if arm.over else stopped(arm, status, message, now) for arm in self.arms[index:]
+        ]
 
     def _write(
         self,
@@ -382,7 +497,11 @@ class Trials:
 
     def _put(self, phase: RunPhase, reason: ClusterReason, message: str) -> tuple[Action, ...]:
         changes = {"phase": phase, "reason": str(reason), "message": message[:1024]}
-        return self.transition.write({**self._counts(), **changes})
+        written = self.transition.write({**self._counts(), **changes})
+        if self.plan.pods_at_once is None:
+            return written
+        before = {arm.arm for arm in self.transition.run.status.arm_statuses if arm.over}
+        return (*written, *self._events(arm for arm in self.arms if arm.over and arm.arm not in before))
 
     def _fail(self, reason: ClusterReason, message: str) -> tuple[Action, ...]:
         """End the run without a profile."""
@@ -390,8 +509,13 @@ class Trials:
 
     def _said(self, index: int) -> tuple[Action, ...]:
         """The events about arms that ended before this one: the measured arm, and those skipped after it."""
+        if self.plan.pods_at_once is not None:
+            return ()
         before = self.arms[:index]
         skipped = list(takewhile(lambda arm: arm.phase is ArmPhase.SKIPPED, reversed(before)))
+        return self._events(before[-1 - len(skipped) :])
+
+    def _events(self, ended: Iterable[ArmStatus]) -> tuple[Action, ...]:
         return tuple(
             EmitEvent(
                 self.transition.ref,
@@ -399,17 +523,20 @@ class Trials:
                 f"{arm.arm}: {arm.message}"[:1024],
                 warning=arm.phase is ArmPhase.FAILED,
             )
-            for arm in before[-1 - len(skipped) :]
+            for arm in ended
         )
 
-    def _delete_jobs(self, keep: str | None) -> tuple[Action, ...]:
-        """Delete all Jobs but one, and but those whose answers are still to be judged: answers go with their Job."""
-        kept = {keep, *self._unjudged_jobs()}
+    def _delete_jobs(self, *keep: str) -> tuple[Action, ...]:
+        """Delete all other Jobs but those whose answers are still to be judged: answers go with their Job."""
+        kept = {*keep, *self._unjudged_jobs()}
         jobs = self.transition.view.jobs
         return tuple(Delete(job_ref(job)) for job in jobs if job["metadata"]["name"] not in kept)
 
     def _unjudged_jobs(self) -> Iterable[str | None]:
-        waits = any(arm.arm == self.plan.judge and not arm.over for arm in self.arms)
+        judge = any(arm.arm == self.plan.judge and not arm.over for arm in self.arms)
+        # Second starts look for other machines than the pods of the first ones had.
+        again = any(arm.arm.endswith(AGAIN) and not (arm.job or arm.over) for arm in self.arms)
+        waits = judge or (again and self.plan.pods_at_once is not None)
         # Answers are worth no engine that nobody asks any more.
         view, now = self.transition.view, self.transition.now
         holding = {pod["metadata"]["name"] for pod in view.pods if outlives(pod, now)}
@@ -427,111 +554,6 @@ class Trials:
     def _elapsed_s(self) -> float:
         started = self.transition.run.status.started_time or self.transition.now
         return (self.transition.now - started).total_seconds()
-
-
-# Jobs that vanish (deleted by hand, by TTL while the operator was away) are made again this often.
-_MAX_ATTEMPTS = 3
-# An engine that dies while it is measured is tried once more: its points so far are kept.
-_MAX_CRASHES = 1
-
-
-def word_of(arm: ArmStatus, otherwise: ClusterReason) -> ClusterReason:
-    """The reason word of an arm; another one if it has none, or one of another version."""
-    return ClusterReason.named(arm.reason) or otherwise
-
-
-def over(
-    arm: ArmStatus, phase: ArmPhase, reason: Reason | ClusterReason, message: str, ended: datetime
-) -> ArmStatus:
-    """The status of an arm of which nothing more is measured."""
-    return arm.replace(phase=phase, reason=str(reason), message=message[:1024], finished_time=ended)
-
-
-def seen(arm: ArmStatus, trial: TrialState, gpus: int) -> ArmStatus:
-    """Pod, times and GPU-seconds as far as they are known; each pod holds `gpus`."""
-    return arm.replace(
-        pod=trial.pod or arm.pod,
-        started_time=arm.started_time or trial.scheduled,
-        ready_time=arm.ready_time or trial.ready,
-        # Pods that are gone are no longer seen; what they used stays used.
-        gpu_seconds_used=max(
-            arm.gpu_seconds_used or 0.0,
-            (arm.earlier_gpu_seconds or 0.0) + trial.held_s * gpus,
-        ),
-    )
-
-
-def followed(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:
-    """The status of an arm after a look at its Job."""
-    if trial.stage is TrialStage.DONE:
-        return _measured(arm, trial, status, now)
-    if trial.stage is TrialStage.BROKEN:
-        if trial.reason is ClusterReason.BUDGET_EXHAUSTED:
-            return _measured(arm, trial, status, now)
-        reason = trial.reason or ClusterReason.DRIVER_FAILED
-        return over(arm, ArmPhase.FAILED, reason, trial.message, trial.ended or now)
-    if trial.stage is TrialStage.ABSENT:
-        if arm.attempts >= _MAX_ATTEMPTS:
-            message = f"its Job disappeared {arm.attempts} times"
-            return over(arm, ArmPhase.FAILED, ClusterReason.DRIVER_FAILED, message, now)
-        return arm
-    phase = ArmPhase.MEASURING if trial.stage is TrialStage.MEASURING else ArmPhase.STARTING
-    reason_word = str(trial.reason) if trial.reason is not None else None
-    return arm.replace(phase=phase, reason=reason_word, message=trial.message[:1024] or None)
-
-
-def worth_another_start(arm: ArmStatus, trial: TrialState) -> bool:
-    """Whether the arm's Job is worth another start while the budget lasts.
-
-    It is if the pod is gone with its node. It also is if the engine died for the first time, after it had answered.
-    """
-    if trial.stage is not TrialStage.BROKEN:
-        return False
-    if trial.reason is ClusterReason.POD_DISRUPTED:
-        return arm.attempts < _MAX_ATTEMPTS
-    crashed = trial.reason is ClusterReason.ENGINE_CRASHED and trial.ready is not None
-    return crashed and arm.attempts <= _MAX_CRASHES
-
-
-def stopped(arm: ArmStatus, status: CalibrationRunStatus, message: str, now: datetime) -> ArmStatus:
-    """The status of an arm when the budget is used up: its measured points are kept."""
-    if arm.arm.endswith(AGAIN) and arm.job is None:
-        return over(arm, ArmPhase.SKIPPED, ClusterReason.ARM_SKIPPED, message, now)
-    judged = _judges(arm, status) and bool(status.answers)
-    enough = judged or usable_points(status.points_of(arm.arm))
-    phase = ArmPhase.DONE if enough else ArmPhase.FAILED
-    return over(arm, phase, ClusterReason.BUDGET_EXHAUSTED, message, now)
-
-
-def _measured(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:
-    """The arm's Job came to its end: the arm is done if it left a usable point."""
-    points, ended = status.points_of(arm.arm), trial.ended or now
-    if _judges(arm, status):
-        return _judged(arm, trial, status, ended)
-    if arm.schedule is not None:
-        deaf = schedule_making.ignored(measured_of(points), Schedule.parse(arm.schedule, arm.arm))
-        if deaf is not None:
-            return over(arm, ArmPhase.FAILED, ClusterReason.SCHEDULE_IGNORED, deaf, ended)
-    usable, beside = usable_points(points), f"; {trial.message}" if trial.message else ""
-    if usable:
-        reason = trial.reason or ClusterReason.ARM_MEASURED
-        return over(arm, ArmPhase.DONE, reason, f"{counted(usable, 'usable point')}{beside}", ended)
-    reason = trial.reason or ClusterReason.DRIVER_FAILED
-    message = f"no usable point{beside}"
-    return over(arm, ArmPhase.FAILED, reason, message, ended)
-
-
-def _judges(arm: ArmStatus, status: CalibrationRunStatus) -> bool:
-    return status.plan is not None and arm.arm == status.plan.judge
-
-
-def _judged(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, ended: datetime) -> ArmStatus:
-    """The judge's Job came to its end: it is done if it left a word about an arm."""
-    if not status.answers:
-        reason = trial.reason or ClusterReason.ANSWERS_NOT_JUDGED
-        return over(arm, ArmPhase.FAILED, reason, trial.message or "no answers were kept to judge", ended)
-    message = ", ".join(f"{one.arm}: {one.word}" for one in status.answers)
-    return over(arm, ArmPhase.DONE, ClusterReason.ARM_MEASURED, message, ended)
 
 
 _RUNNER = "VLLM_USE_V2_MODEL_RUNNER"

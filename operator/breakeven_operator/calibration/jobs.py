@@ -214,6 +214,8 @@ def _pod_spec(
     spec["containers"] = [_driver(trial, engine, address, settings, as_root=as_root)]
     volume = sending.volume_of(sending.workload_spec(plan.workload).prompts)
     answers = [answer_secrets.answers_volume(trial.judged)] if trial.judged else []
+    if trial.plan.pods_at_once is not None:
+        _prefer_machines(spec, view, trial)
     spec["volumes"] = [*(spec.get("volumes") or []), token_volume(), *([volume] if volume else []), *answers]
     spec |= {
         "restartPolicy": "Never",
@@ -225,6 +227,28 @@ def _pod_spec(
     if settings.trial_priority_class:
         spec["priorityClassName"] = settings.trial_priority_class
     return spec
+
+
+def _prefer_machines(spec: dict[str, Any], view: RunView, trial: TrialPlan) -> None:
+    """Prefer the machine of the run's other pods, which then share its minutes; Kubernetes lets nobody choose the GPU.
+
+    Where the first starts stood on several machines, a second start prefers another one than its arm's first start.
+    """
+    same = {"labelSelector": {"matchLabels": {RUN_LABEL: trial.run}}, "topologyKey": "kubernetes.io/hostname"}
+    beside = {"weight": 50, "podAffinityTerm": same}
+    affinity = spec.setdefault("affinity", {})
+    affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [beside]}
+    nodes = {
+        (pod["metadata"].get("labels") or {}).get(ARM_LABEL): (pod.get("spec") or {}).get("nodeName")
+        for pod in view.pods
+    }
+    node = nodes.get(arm_label(trial.arm.first)) if trial.arm.second_start else None
+    if node is not None and len(set(nodes.values()) - {None}) > 1:
+        other = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]}]}
+        preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+        own = affinity.get("nodeAffinity") or {}
+        terms = [*(own.get(preferred) or []), {"weight": 100, "preference": other}]
+        affinity["nodeAffinity"] = {**own, preferred: terms}
 
 
 def _driver(
@@ -242,6 +266,8 @@ def _driver(
         {"name": "BREAKEVEN_TRIAL", "value": trial.text},
         {"name": "BREAKEVEN_URL", "value": f"{address.scheme}://$(POD_IP):{address.port}"},
     ]
+    if trial.plan.pods_at_once is not None:
+        env.append({"name": "BREAKEVEN_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
     others: dict[str, Any] = {}
     prompts = sending.workload_spec(trial.plan.workload).prompts
     mounts: list[dict[str, Any]] = [TOKEN_MOUNT, *sending.mount_of(prompts)]

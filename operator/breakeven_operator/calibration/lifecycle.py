@@ -53,6 +53,7 @@ from breakeven_operator.resources.calibrationrun import (
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 
+_SIDE_BY_SIDE = "side by side, each in two starts"
 # Whether all arms but the last start twice.
 _WAYS = {
     True: "in turns, all but the last in two starts",
@@ -271,7 +272,7 @@ def admit(transition: Transition, service: SpeculativeService) -> tuple[Action, 
         statuses = tuple(ArmStatus(arm=arm.arm, phase=ArmPhase.WAITING) for arm in plan.arms)
         most = "at most " if plan.load_choice == "Auto" else ""
         message = (
-            f"arms {names} {_WAYS[plan.in_turns]}; {most}{plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
+            f"arms {names} {_SIDE_BY_SIDE if plan.pods_at_once else _WAYS[plan.in_turns]}; {most}{plan.loads} loads each; at most {plan.budget.max_gpu_seconds} GPU-seconds"
             f" and {human_time(plan.budget.max_duration_seconds)}"
         )
     else:

@@ -92,20 +92,26 @@ def _plan(view: RunView, run: CalibrationRun, service: SpeculativeService) -> Ca
         template_hash=podcopy.content_hash(engine),
         image_digest=identity.registry_digest,
     )
-    return plan if run.spec.import_from else _with_second_starts(plan)
+    return plan if run.spec.import_from else _with_second_starts(plan, view.places)
 
 
-def _with_second_starts(plan: CalibrationPlan) -> CalibrationPlan:
-    """The plan with its arms in turns, A B C, B A: a machine that drifts is then the same for all of them.
+def _with_second_starts(plan: CalibrationPlan, places: int) -> CalibrationPlan:
+    """The plan with its arms side by side, or in turns, A B C, B A: a machine that drifts is then the same for all of them.
 
-    Where the loads of an arm cannot be halved, or the budget does not last for so many starts, the arms come one after the other.
+    Side by side needs as many places as arms. Where the loads of an arm cannot be halved, or the budget does not last for so many starts, the arms come one after the other.
     Then no speculation alone starts again, if it judges answers.
     """
     again = [arm.replace(arm=f"{arm.arm}{AGAIN}") for arm in reversed(plan.arms[:-1])]
-    turns = plan.replace(arms=(*plan.arms, *again))
-    waiting = CalibrationRunStatus(arm_statuses=tuple(ArmStatus(arm=arm.arm) for arm in turns.arms))
-    if first_half(plan.loads) < plan.loads and needed_s(waiting, turns) <= budget_left_s(turns, 0.0, 0.0):
-        return turns
+    ways = [plan.replace(arms=(*plan.arms, *again))]
+    firsts = [arm for arm in plan.arms if not arm.scheduled] if places > 1 else []
+    if 1 < len(firsts) <= places:
+        made = [arm for arm in plan.arms if arm.scheduled]
+        seconds = [arm.replace(arm=f"{arm.arm}{AGAIN}") for arm in reversed(firsts)]
+        ways.insert(0, plan.replace(arms=(*firsts, *made, *seconds), pods_at_once=len(firsts)))
+    for way in ways:
+        waiting = CalibrationRunStatus(arm_statuses=tuple(ArmStatus(arm=arm.arm) for arm in way.arms))
+        if first_half(plan.loads) < plan.loads and needed_s(waiting, way) <= budget_left_s(way, 0.0, 0.0):
+            return way
     return plan.replace(arms=(*plan.arms, *(again[-1:] if plan.answers_seconds else [])))
 
 
@@ -187,7 +193,8 @@ def trial_limits(
     goes to the others.
     """
     over = {one.arm for one in arms if one.over}
-    to_come = [plan.arms[index], *(one for one in plan.arms[index + 1 :] if one.arm not in over)]
+    others = (one for at, one in enumerate(plan.arms) if at != index and one.arm not in over)
+    to_come = [plan.arms[index], *others]
     point_s = plan.point_seconds + plan.warmup_seconds + _POINT_OVERHEAD_S
     points_s = [(plan.points_of(one, arms) + _SPARE_POINTS) * point_s for one in to_come]
     answers_s = [_answers_s(plan, one) for one in to_come]

@@ -117,6 +117,7 @@ class RunView:
         selectors: label selectors in the namespace (Services, PodMonitors, PodDisruptionBudgets, ...) that must not match a
             calibration pod: `{"matchLabels": {...}, "matchExpressions": [...]}` each.
         may_start: whether this run may start new Jobs now (not paused, and a place among the fleet's calibrations).
+        places: pods that this run may have at a time if it begins now.
         duplicate_of: an older unfinished run of the same service that does the same work; this one is to be Superseded.
         network_policies: of the namespace; a calibration pod is isolated wherever its target is.
         events: Events about the Jobs; the only place where a refused pod (quota, admission) shows.
@@ -150,6 +151,7 @@ class RunView:
     in_force: Profile | None = None
     profiles: Sequence[ProfileEntry] = ()
     lost_nodes: frozenset[str] = frozenset()
+    places: int = 1
 
     @property
     def identity(self) -> Identity | None:
@@ -166,10 +168,12 @@ def run_display(status: CalibrationRunStatus, now: datetime, break_even: str | N
     if plan.arms and plan.arms[0].arm == BEFORE:
         # A gate: one arm on two engines.
         return RunDisplay(arm=None if status.ended else plan.arms[0].method, gpu_seconds=gpu_seconds)
-    current = next(
-        (arm.arm for arm in status.arm_statuses if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}),
-        None,
-    )
+    under_way = [
+        arm.arm for arm in status.arm_statuses if arm.phase in {ArmPhase.STARTING, ArmPhase.MEASURING}
+    ]
+    current = under_way[0] if under_way else None
+    if len(under_way) > 1:
+        current = f"{current} +{len(under_way) - 1}"
     return RunDisplay(
         arm=None if status.ended else current,
         points=f"{len(status.points)}/{status.planned_points}",
@@ -185,7 +189,7 @@ def seconds_left(status: CalibrationRunStatus, plan: CalibrationPlan, now: datet
         return 1.0
     gpus = max(1, plan.gpus_per_pod)
     budget_s = (plan.budget.max_gpu_seconds - (status.gpu_seconds_used or 0.0)) / gpus
-    return max(0.0, min(to_come_s(status, plan, now), budget_s))
+    return max(0.0, min(to_come_s(status, plan, now), budget_s)) / (plan.pods_at_once or 1)
 
 
 def to_come_s(

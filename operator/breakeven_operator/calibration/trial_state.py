@@ -13,15 +13,25 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
+from breakeven.phrases import counted
 from breakeven.printable import one_line
+from breakeven.reasons import Reason
+from breakeven.tiers import Schedule
+from breakeven_operator.calibration import schedule_making
 from breakeven_operator.calibration.jobs import DRIVER, arm_label, job_name
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.calibration.sending import own_prompts
-from breakeven_operator.calibration.transition import RunView, Transition
+from breakeven_operator.calibration.transition import RunView, Transition, measured_of, usable_points
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import ARM_LABEL, JOBS
 from breakeven_operator.ports import Manifest
-from breakeven_operator.resources.calibrationrun import CalibrationPlan
+from breakeven_operator.resources.base import AGAIN
+from breakeven_operator.resources.calibrationrun import (
+    ArmPhase,
+    ArmStatus,
+    CalibrationPlan,
+    CalibrationRunStatus,
+)
 from breakeven_operator.workloads import object_facts as podstatus
 from breakeven_operator.workloads.fingerprint import registry_digest
 from breakeven_operator.workloads.object_facts import (
@@ -95,7 +105,7 @@ class TrialStage(Enum):
     BROKEN = auto()  # it will not complete
 
 
-_UNDER_WAY = frozenset({TrialStage.QUEUED, TrialStage.STARTING, TrialStage.MEASURING})
+UNDER_WAY = frozenset({TrialStage.QUEUED, TrialStage.STARTING, TrialStage.MEASURING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +152,7 @@ def trial_of(transition: Transition, plan: CalibrationPlan, arm: str) -> TrialSt
     )
     newest = mine[-1] if mine else None
     found = _stage(view, job, newest, plan, now)
-    if newest is not None and found.stage in _UNDER_WAY and is_gone(newest, view.lost_nodes, now):
+    if newest is not None and found.stage in UNDER_WAY and is_gone(newest, view.lost_nodes, now):
         found = _gone(newest)
     return replace(
         found,
@@ -382,11 +392,17 @@ def _sentence(text: str) -> str:
     return one_line(text)[: _LONGEST + 200]
 
 
-def place_is_held(transition: Transition) -> bool:
-    """Whether a pod of the run has its GPUs still: not once it has ended, nor when its node is lost."""
-    view = transition.view
+def place_is_held(transition: Transition, beside: Collection[str] = ()) -> bool:
+    """Whether a pod of the run has its GPUs still: not once it has ended, nor when its node is lost.
+
+    Pods of arms `beside` which the next one is measured do not count.
+    """
+    view, theirs = transition.view, set(map(arm_label, beside))
     return any(
-        not is_finished(pod) and not is_gone(pod, view.lost_nodes, transition.now) for pod in view.pods
+        not is_finished(pod)
+        and not is_gone(pod, view.lost_nodes, transition.now)
+        and (pod["metadata"].get("labels") or {}).get(ARM_LABEL) not in theirs
+        for pod in view.pods
     )
 
 
@@ -398,3 +414,108 @@ def kept_words(pods: Iterable[Manifest], now: datetime) -> str:
         if pod["metadata"].get("finalizers") and is_overdue(pod, now) and not is_finished(pod)
     ]
     return f"{'; '.join(kept)}: it may hold its GPUs" if kept else ""
+
+
+# Jobs that vanish (deleted by hand, by TTL while the operator was away) are made again this often.
+_MAX_ATTEMPTS = 3
+# An engine that dies while it is measured is tried once more: its points so far are kept.
+_MAX_CRASHES = 1
+
+
+def word_of(arm: ArmStatus, otherwise: ClusterReason) -> ClusterReason:
+    """The reason word of an arm; another one if it has none, or one of another version."""
+    return ClusterReason.named(arm.reason) or otherwise
+
+
+def over(
+    arm: ArmStatus, phase: ArmPhase, reason: Reason | ClusterReason, message: str, ended: datetime
+) -> ArmStatus:
+    """The status of an arm of which nothing more is measured."""
+    return arm.replace(phase=phase, reason=str(reason), message=message[:1024], finished_time=ended)
+
+
+def seen(arm: ArmStatus, trial: TrialState, gpus: int) -> ArmStatus:
+    """Pod, times and GPU-seconds as far as they are known; each pod holds `gpus`."""
+    return arm.replace(
+        pod=trial.pod or arm.pod,
+        started_time=arm.started_time or trial.scheduled,
+        ready_time=arm.ready_time or trial.ready,
+        # Pods that are gone are no longer seen; what they used stays used.
+        gpu_seconds_used=max(
+            arm.gpu_seconds_used or 0.0,
+            (arm.earlier_gpu_seconds or 0.0) + trial.held_s * gpus,
+        ),
+    )
+
+
+def followed(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:
+    """The status of an arm after a look at its Job."""
+    if trial.stage is TrialStage.DONE:
+        return _measured(arm, trial, status, now)
+    if trial.stage is TrialStage.BROKEN:
+        if trial.reason is ClusterReason.BUDGET_EXHAUSTED:
+            return _measured(arm, trial, status, now)
+        reason = trial.reason or ClusterReason.DRIVER_FAILED
+        return over(arm, ArmPhase.FAILED, reason, trial.message, trial.ended or now)
+    if trial.stage is TrialStage.ABSENT:
+        if arm.attempts >= _MAX_ATTEMPTS:
+            message = f"its Job disappeared {arm.attempts} times"
+            return over(arm, ArmPhase.FAILED, ClusterReason.DRIVER_FAILED, message, now)
+        return arm
+    phase = ArmPhase.MEASURING if trial.stage is TrialStage.MEASURING else ArmPhase.STARTING
+    reason_word = str(trial.reason) if trial.reason is not None else None
+    return arm.replace(phase=phase, reason=reason_word, message=trial.message[:1024] or None)
+
+
+def worth_another_start(arm: ArmStatus, trial: TrialState) -> bool:
+    """Whether the arm's Job is worth another start while the budget lasts.
+
+    It is if the pod is gone with its node. It also is if the engine died for the first time, after it had answered.
+    """
+    if trial.stage is not TrialStage.BROKEN:
+        return False
+    if trial.reason is ClusterReason.POD_DISRUPTED:
+        return arm.attempts < _MAX_ATTEMPTS
+    crashed = trial.reason is ClusterReason.ENGINE_CRASHED and trial.ready is not None
+    return crashed and arm.attempts <= _MAX_CRASHES
+
+
+def stopped(arm: ArmStatus, status: CalibrationRunStatus, message: str, now: datetime) -> ArmStatus:
+    """The status of an arm when the budget is used up: its measured points are kept."""
+    if arm.arm.endswith(AGAIN) and arm.job is None:
+        return over(arm, ArmPhase.SKIPPED, ClusterReason.ARM_SKIPPED, message, now)
+    judged = _judges(arm, status) and bool(status.answers)
+    enough = judged or usable_points(status.points_of(arm.arm))
+    phase = ArmPhase.DONE if enough else ArmPhase.FAILED
+    return over(arm, phase, ClusterReason.BUDGET_EXHAUSTED, message, now)
+
+
+def _measured(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:
+    """The arm's Job came to its end: the arm is done if it left a usable point."""
+    points, ended = status.points_of(arm.arm), trial.ended or now
+    if _judges(arm, status):
+        return _judged(arm, trial, status, ended)
+    if arm.schedule is not None:
+        deaf = schedule_making.ignored(measured_of(points), Schedule.parse(arm.schedule, arm.arm))
+        if deaf is not None:
+            return over(arm, ArmPhase.FAILED, ClusterReason.SCHEDULE_IGNORED, deaf, ended)
+    usable, beside = usable_points(points), f"; {trial.message}" if trial.message else ""
+    if usable:
+        reason = trial.reason or ClusterReason.ARM_MEASURED
+        return over(arm, ArmPhase.DONE, reason, f"{counted(usable, 'usable point')}{beside}", ended)
+    reason = trial.reason or ClusterReason.DRIVER_FAILED
+    message = f"no usable point{beside}"
+    return over(arm, ArmPhase.FAILED, reason, message, ended)
+
+
+def _judges(arm: ArmStatus, status: CalibrationRunStatus) -> bool:
+    return status.plan is not None and arm.arm == status.plan.judge
+
+
+def _judged(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, ended: datetime) -> ArmStatus:
+    """The judge's Job came to its end: it is done if it left a word about an arm."""
+    if not status.answers:
+        reason = trial.reason or ClusterReason.ANSWERS_NOT_JUDGED
+        return over(arm, ArmPhase.FAILED, reason, trial.message or "no answers were kept to judge", ended)
+    message = ", ".join(f"{one.arm}: {one.word}" for one in status.answers)
+    return over(arm, ArmPhase.DONE, ClusterReason.ARM_MEASURED, message, ended)

@@ -13,13 +13,19 @@ from dataclasses import dataclass, field, replace
 from breakeven.arm import Arm
 from breakeven.upgrade.record import UpgradeWord
 from breakeven_operator.actions import Action, Create, Delete, EmitEvent
-from breakeven_operator.calibration.arm_trials import over, seen
 from breakeven_operator.calibration.conclusion import carried_profile
 from breakeven_operator.calibration.jobs import TrialLimits, build_job
 from breakeven_operator.calibration.podcopy import NotCopyableError, content_hash
 from breakeven_operator.calibration.run_plan import budget_left_s, make_plan
 from breakeven_operator.calibration.transition import Transition, job_ref
-from breakeven_operator.calibration.trial_state import TrialStage, TrialState, place_is_held, trial_of
+from breakeven_operator.calibration.trial_state import (
+    TrialStage,
+    TrialState,
+    over,
+    place_is_held,
+    seen,
+    trial_of,
+)
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import JOBS, SERVICES, Ref
 from breakeven_operator.ports import Manifest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from breakeven_operator.actions import ActionPlan, EmitEvent
@@ -71,8 +72,10 @@ def run_views(
         may_start = not paused and (not waiting or (places > 0 and before is None))
         view = _view(world, run, item, settings, may_start=may_start, duplicate_of=duplicate_of)
         if waiting and may_start and view.target is not None and view.target.identifiable:
-            # A run that waits for its own target must not keep the others waiting.
-            places -= 1
+            # A run that waits for its own target must not keep the others waiting. What no other run waits for it may take, too.
+            others = sum(phase_of(one) in _WAITING for one in unfinished) - 1
+            view = replace(view, places=max(1, places - others))
+            places -= view.places
         views.append(view)
     return views
 
@@ -93,7 +96,12 @@ def _in_turn(
     unfinished.sort(
         key=lambda run: (phase_of(run) in _WAITING, held[run["metadata"]["namespace"]], _age(run))
     )
-    return unfinished, len(holders)
+    return unfinished, sum(map(_pods_of, holders))
+
+
+def _pods_of(run: Manifest) -> int:
+    """Pods that a run under way has at a time."""
+    return int(((run.get("status") or {}).get("plan") or {}).get("podsAtOnce") or 1)
 
 
 def _holds_a_place(world: Snapshot, run: Manifest, services: Collection[NamespacedName]) -> bool:

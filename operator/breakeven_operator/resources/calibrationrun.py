@@ -298,10 +298,16 @@ class CalibrationPlan(StatusModel):
         ),
     )
     arms: tuple[PlannedArm, ...] = row(
-        "Arms in the order of measuring; in turns all but the last start a second time, in reverse order.",
+        "Arms in the order of measuring; in turns all but the last start a second time, in reverse order, side by side all "
+        "but schedules.",
         default=(),
         extra=list_map("arm"),
         max_length=2 * MAX_ARMS,
+    )
+    pods_at_once: int | None = row(
+        "Arms that are measured side by side, each on a pod; absent where they take turns on one.",
+        ge=2,
+        le=MAX_ARMS,
     )
     loads: int = Field(
         ge=1, le=20, description="Operating points per arm; the most of them with loadChoice Auto."
@@ -357,7 +363,20 @@ class CalibrationPlan(StatusModel):
     def in_turns(self) -> bool:
         """Whether all arms but the last start twice, in reverse order: A B C, B A."""
         again = sum(arm.second_start for arm in self.arms)
-        return again > 0 and len(self.arms) == 2 * again + 1
+        return self.pods_at_once is None and again > 0 and len(self.arms) == 2 * again + 1
+
+    @property
+    def _halved(self) -> bool:
+        return self.in_turns or self.pods_at_once is not None
+
+    def beside(self, arm: PlannedArm) -> tuple[PlannedArm, ...]:
+        """The arms that are measured at the same time as this one, itself included: all first starts, or all second ones.
+
+        A schedule is made from the first starts, and stands alone between the two.
+        """
+        if self.pods_at_once is None or arm.scheduled:
+            return (arm,)
+        return tuple(one for one in self.arms if not one.scheduled and one.second_start == arm.second_start)
 
     @property
     def judge(self) -> str | None:
@@ -368,12 +387,12 @@ class CalibrationPlan(StatusModel):
         """Whether a trial leaves loads to the arm's second start, which is planned and was not skipped."""
         over = {one.arm for one in statuses if one.over}
         again = f"{arm.arm}{AGAIN}"
-        return self.in_turns and again not in over and any(one.arm == again for one in self.arms)
+        return self._halved and again not in over and any(one.arm == again for one in self.arms)
 
     def loads_of(self, arm: PlannedArm, statuses: Iterable[ArmStatus]) -> int:
         """Loads of a trial; a second start measures one of the first start's loads again."""
         if arm.second_start:
-            return 1 + (self.loads - first_half(self.loads) if self.in_turns else 0)
+            return 1 + (self.loads - first_half(self.loads) if self._halved else 0)
         return first_half(self.loads) if self.halves(arm, statuses) else self.loads
 
     def points_of(self, arm: PlannedArm, statuses: Iterable[ArmStatus]) -> int:

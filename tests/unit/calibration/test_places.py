@@ -111,3 +111,10 @@ def test_a_run_whose_pods_no_node_takes_holds_no_place(spec, reason, first):
         "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]},
     }
     assert started([hog, run("llm", "mine", 2)], [("tenant", "gone")], [pod]) == first
+
+
+@pytest.mark.parametrize(("at_once", "first"), [(None, ["mine"]), (2, []), (3, [])])
+def test_a_run_that_measures_its_arms_side_by_side_holds_a_place_for_each(at_once, first):
+    hog = run("tenant", "hog", 1, "Measuring")
+    hog["status"]["plan"] = {"podsAtOnce": at_once} if at_once else {}
+    assert started([hog, run("llm", "mine", 2)], [("tenant", "gone")], places=2) == first

@@ -206,6 +206,23 @@ def stretches(points: list[Point]) -> list[float]:
     return [numbers[id(one)] for one in points]
 
 
+def at_once(*machines: str) -> list[Point]:
+    """The arms' windows at each load at the same time, each arm on its machine."""
+    return [
+        replace(one, begun_s=here.begun_s, start=f"{one.arm.name} on {machine}")
+        for machine, own in zip(machines, BESIDE, strict=True)
+        for one, here in zip(own, BESIDE[0], strict=True)
+    ]
+
+
+def test_windows_at_the_same_time_share_their_minutes_on_one_machine_alone():
+    one, two = at_once("a", "a"), at_once("a", "b")
+    assert len({*stretches(one)}) == len(one) / 2
+    assert len({*stretches(two)}) == len(two)
+    assert fit_points(one).compare(ARM, concurrency=9.0).side_by_side
+    assert not fit_points(two).compare(ARM, concurrency=9.0).side_by_side
+
+
 def test_a_chain_of_pairs_is_no_longer_stretch_than_five_minutes():
     # 16 windows in 16 minutes: the machine of the first one is not that of the last.
     long = pairs(8, 2.0, 60.0)

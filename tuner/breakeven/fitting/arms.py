@@ -466,16 +466,17 @@ def blocks_of(arms: Sequence[ArmRows]) -> list[FloatArray]:
     """The number of the stretch of time in which each row of each arm was measured; a row beside no other arm's has one of its own.
 
     A stretch holds the windows of one load within a few minutes, if they are of several arms. A machine that is slower for a
-    minute is slower for all of them.
+    minute is slower for all of them: of arms measured at the same time only those on one machine share a stretch.
     """
     rows = [row for one in arms for row in one.rows]
     found = {id(row): float(number) for number, row in enumerate(rows)}
     timed = [row for row in rows if row.point.begun_s is not None and row.point.text_source != LIVE_TRAFFIC]
     stretch: list[Observation] = []
-    for row in sorted(timed, key=lambda row: row.point.begun_s or 0.0):
+    for row in sorted(timed, key=lambda row: (row.point.machine, row.point.begun_s or 0.0)):
         first, begun_s = (stretch or [row])[0].point, row.point.begun_s or 0.0
         ended_s = (first.begun_s or 0.0) + (first.window_s or 0.0)
-        if first.load != row.point.load or begun_s - ended_s > _NEAR_S:
+        same = (first.machine, first.load) == (row.point.machine, row.point.load)
+        if not same or begun_s - ended_s > _NEAR_S:
             stretch = []
         stretch.append(row)
         if len({one.point.arm for one in stretch}) > 1:

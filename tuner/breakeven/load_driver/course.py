@@ -6,7 +6,7 @@ Beside its loads it may have a few points at other lengths, and pairs of windows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -42,6 +42,17 @@ _PAIRED_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """The arm of a sweep whose other arms are measured at the same time by sweeps elsewhere.
+
+    `theirs` reads how far those are: points by arm, None until an engine is up; an arm that is over is not there.
+    """
+
+    mine: Arm
+    theirs: Callable[[], Awaitable[Mapping[Arm, Sequence[Point] | None]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """A sweep: every arm that carries a load is measured at it before the next load is chosen.
 
@@ -53,8 +64,9 @@ class Sweep:
         lengths: also measure the few points at other lengths, from which the cost of a step follows.
         question: the decision that the points serve; None if loads are spread evenly.
         others: points of other arms, by which the loads are chosen.
-        before: points of the first start at the arm's own lengths, if this is the second start of its engine; the measured points
+        before: points of the first start at the arms' own lengths, if this is the second start of their engines; the measured points
             begin with them.
+        beside: None if all arms take turns here.
         paired_rps: rates (1/s) for pairs of no speculation and another arm; empty for a load in the middle, None for no pairs.
     """
 
@@ -65,7 +77,13 @@ class Sweep:
     question: Question | None = None
     others: tuple[Point, ...] = ()
     before: tuple[Point, ...] = ()
+    beside: Beside | None = None
     paired_rps: tuple[float, ...] | None = None
+
+    @property
+    def own_arms(self) -> tuple[Arm, ...]:
+        """The arms whose engines this sweep asks."""
+        return self.arms if self.beside is None else (self.beside.mine,)
 
     @property
     def paired(self) -> bool:
@@ -128,7 +146,8 @@ class Sweep:
         for number, load in enumerate(loads, start=1):
             if step := self._at(own, load, number, spent_s):
                 return step
-        if self.of_loads.halved and all(has_first_half(self.of_loads, points) for points in own.values()):
+        # A load beyond the capacity of one arm is left out of its half.
+        if self.of_loads.halved and any(has_first_half(self.of_loads, points) for points in own.values()):
             first, all_loads = first_half(self.of_loads.loads), self.of_loads.loads
             reason = f"{first} of {all_loads} loads measured; a second start measures the others"
             return Finished(complete=False, reason=reason)
@@ -143,7 +162,7 @@ class Sweep:
     def left_out(self, measured: Sequence[Point]) -> dict[Arm, list[ImposedLoad]]:
         """Loads of the sweep that are beyond the capacity of an arm, by arm."""
         found = dict[Arm, list[ImposedLoad]]()
-        for arm, load in product(self.arms, dict.fromkeys(point.load for point in measured)):
+        for arm, load in product(self.own_arms, dict.fromkeys(point.load for point in measured)):
             own = [point for point in measured if point.arm == arm]
             if not carries(self.of_loads, own, load) and all(point.load != load for point in own):
                 found.setdefault(arm, []).append(load)
@@ -152,10 +171,9 @@ class Sweep:
     def seconds_left(self, measured: Sequence[Point], spent_s: float = 0.0) -> float:
         """Estimate of the time to the end of the sweep (s)."""
         if self.question is not None:
-            return sum(
-                step.expected_s for _, step in self.load_steps(measured, self.question.lone_s, spent_s)
-            )
-        own = ([point for point in measured if point.arm == arm] for arm in self.arms)
+            steps = self.load_steps(measured, self.question.lone_s, spent_s)
+            return sum(step.expected_s for arm, step in steps if arm in self.own_arms)
+        own = ([point for point in measured if point.arm == arm] for arm in self.own_arms)
         left_s = sum(seconds_left(self.of_loads, points) for points in own)
         return max(0.0, min(left_s, self._left_s(spent_s)))
 
@@ -209,14 +227,17 @@ class Sweep:
             bought = self._believed(self._seen(own), able, load, window_s)
             steps = [self._bought(one, self._left_s(spent_s)) for one in bought]
         else:
-            steps = [step_at(self.of_loads, own[arm], load, spent_s, len(left)) for arm in able]
-        step = steps[able.index(left[0])]
+            sharing = len(left) if self.beside is None else 1
+            steps = [step_at(self.of_loads, own[arm], load, spent_s, sharing) for arm in able]
+        # An arm that is measured elsewhere is next only where this engine's own arm has nothing to do.
+        arm = next((one for one in left if one in self.own_arms), left[0])
+        step = steps[able.index(arm)]
         if isinstance(step, Finished):
             return step
         # One warm-up for all: arrivals are drawn for warm-up and window together.
         warmup_s = max(one.warmup_s for one in steps if isinstance(one, SweepStep))
         total = max(self.of_loads.loads, number)
-        return left[0], replace(step, warmup_s=warmup_s, number=number, total=total)
+        return arm, replace(step, warmup_s=warmup_s, number=number, total=total)
 
     def _next_load(
         self, own: Mapping[Arm, Sequence[Point]], spent_s: float
@@ -238,9 +259,10 @@ class Sweep:
         self, own: Mapping[Arm, Sequence[Point]], number: int, spent_s: float
     ) -> tuple[Arm, SweepStep] | None:
         """A load once more, on every arm."""
-        for arm in self.arms if number % 2 else self.arms[::-1]:
-            if own[arm] and (step := closing_step(self.of_loads, own[arm], spent_s, self.before)):
-                return arm, step if self.before else replace(step, number=number, total=number)
+        for arm in self.own_arms if number % 2 else self.own_arms[::-1]:
+            before = [point for point in self.before if point.arm == arm]
+            if own[arm] and (step := closing_step(self.of_loads, own[arm], spent_s, before)):
+                return arm, step if before else replace(step, number=number, total=number)
         return None
 
     def _left_s(self, spent_s: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import statistics
@@ -26,6 +27,10 @@ _SIZING_REQUESTS = 5
 _FIRST_PAIR = 500
 FEWEST_PAIRS = 4
 """The scatter of fewer pairs is too much a matter of chance for a standard error."""
+MEETING_S = 2.0
+"""Time between two looks at how far sweeps elsewhere are."""
+_PATIENCE, _LEAST_PATIENCE_S = 3.0, 60.0
+"""Longest wait for them, in points, and at least; an arm that takes longer is measured by itself."""
 PAIRED_ERROR = 0.05
 """Standard error of a ratio at which no more pairs are measured."""
 
@@ -78,16 +83,21 @@ async def run_sweep(
 
     An arm without a client is left out. A point is handed over, and made durable, before the next one starts; stopping the
     sweep (cancellation) loses at most the point under way, and starting it again with the points so far goes on where it
-    stopped. An engine that is lost leaves its arm out, and `on_lost` is called; the other arms go on.
+    stopped. An engine that is lost leaves its arm out, and `on_lost` is called; the other arms go on. A sweep beside
+    others begins each load together with them, and chooses loads as they do, by the points of all.
 
     Raises:
         EngineError: as of `answering`; or the last engine answers nothing.
     """
     engines = await answering(clients, on_lost)
-    there = replace(sweep, arms=tuple(arm for arm in sweep.arms if arm in engines))
-    run = _Run(engines, there, list(measured), on_point, on_progress)
+    there = tuple(arm for arm in sweep.arms if arm in engines or sweep.beside)
+    run = _Run(engines, replace(sweep, arms=there), list(measured), on_point, on_progress)
+    await run.meet()
     while isinstance(turn := await run.next_turn(), tuple):
         arm, step = turn
+        if arm not in run.sweep.own_arms:
+            await run.meet(arm)
+            continue
         try:
             await run.measure(await run.trial(arm), step)
         except EngineError as error:
@@ -96,13 +106,13 @@ async def run_sweep(
             on_lost(arm, error)
             run.sweep = replace(run.sweep, arms=tuple(one for one in run.sweep.arms if one != arm))
     reasons = [turn.reason]
-    for arm, loads in run.sweep.left_out(loads_of(run.points)).items():
+    for arm, loads in run.sweep.left_out(run.known).items():
         reasons.append(f"{arm} not at {', '.join(map(str, loads))}: beyond 80 % of its capacity")
-    reasons += [f"{arm} left out, its engine failed" for arm in sweep.arms if arm not in run.sweep.arms]
+    lost = [arm for arm in sweep.own_arms if arm not in run.sweep.arms]
+    reasons += [f"{arm} left out, its engine failed" for arm in lost]
     if run.sweep.paired:
         reasons += await run.measure_pairs()
-    complete = turn.complete and run.sweep.arms == sweep.arms
-    return replace(turn, complete=complete, reason="; ".join(reasons))
+    return replace(turn, complete=turn.complete and not lost, reason="; ".join(reasons))
 
 
 @dataclass
@@ -118,6 +128,43 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.begun_s, self._trials = time.monotonic(), dict[Arm, Trial]()
+        self._theirs = dict[Arm, list[Point]]()
+
+    @property
+    def known(self) -> list[Point]:
+        """Points of the loads of all arms of the sweep, in the order in which they were measured."""
+        if self.sweep.beside is None:
+            return loads_of(self.points)
+        theirs = [point for points in self._theirs.values() for point in points]
+        before = self.sweep.before
+        since = [point for point in (*self.points, *theirs) if point not in before]
+        return loads_of([*before, *sorted(since, key=lambda point: point.begun_s or 0.0)])
+
+    async def meet(self, late: Arm | None = None) -> None:
+        """Wait for the sweeps elsewhere: until their engines are up, or until a late arm has another point.
+
+        Arms that are over, or take too long, are not waited for again.
+        """
+        if self.sweep.beside is None:
+            return
+        settings = self.sweep.settings
+        patience_s = _PATIENCE * (settings.point_seconds + settings.warmup_seconds)
+        until_s = time.monotonic() + max(_LEAST_PATIENCE_S, patience_s)
+        while True:
+            found = await self.sweep.beside.theirs()
+            over, given_up = {arm for arm in self.sweep.arms if arm not in found}, time.monotonic() > until_s
+            waited = (
+                {arm for arm in self.sweep.arms if found.get(arm, ()) is None} if late is None else {late}
+            )
+            if late is not None and len(found.get(late) or ()) > len(self._theirs.get(late, ())):
+                waited = set()
+            gone = (over | (waited if given_up else set())) - set(self.sweep.own_arms)
+            self.sweep = replace(self.sweep, arms=tuple(one for one in self.sweep.arms if one not in gone))
+            others = (arm for arm in self.sweep.arms if arm not in self.sweep.own_arms)
+            self._theirs = {arm: list(found[arm] or ()) for arm in others}
+            if not waited - gone:
+                return
+            await asyncio.sleep(MEETING_S)
 
     async def trial(self, arm: Arm) -> Trial:
         """The requests of an arm's points."""
@@ -134,7 +181,7 @@ class _Run:
     ) -> None:
         """Measure a point and hand it over."""
         arm, workload, done = trial.arm, self.sweep.workload, len(loads_of(self.points))
-        left_s, total = self.left_s, step.total * len(self.sweep.arms)
+        left_s, total = self.left_s, step.total * len(self.sweep.own_arms)
 
         def report(point_s: float) -> None:
             if self.on_progress is not None:
@@ -150,14 +197,15 @@ class _Run:
 
     async def next_turn(self) -> tuple[Arm, SweepStep] | Finished:
         """The next arm and load, once each arm has what it needs at other lengths."""
-        sweep, own = self.sweep, loads_of(self.points)
-        if sweep.lengths and {arm for arm in sweep.arms if not arm.scheduled} <= {point.arm for point in own}:
-            if not isinstance(sweep.next_step(own), Finished):
+        sweep, known = self.sweep, self.known
+        able = {arm for arm in sweep.own_arms if not arm.scheduled}
+        if sweep.lengths and able <= {point.arm for point in known}:
+            if not isinstance(sweep.next_step(known), Finished):
                 await self._measure_other_lengths()
             self.sweep = sweep = replace(sweep, lengths=False)
         used_s = time.monotonic() - self.begun_s
-        self.left_s = sweep.seconds_left(own, used_s)
-        return sweep.next_step(own, used_s)
+        self.left_s = sweep.seconds_left(known, used_s)
+        return sweep.next_step(known, used_s)
 
     async def _measure_other_lengths(self) -> None:
         """Measure what is missing of the points at other lengths, by at least one point of each arm at its own lengths."""
@@ -167,10 +215,12 @@ class _Run:
         precision = Precision(math.inf, LONE_REQUESTS, 0.0, LONE_REQUESTS)
         missing = [
             (arm, step)
-            for arm in sweep.arms
+            for arm in sweep.own_arms
             if not arm.scheduled
             for step in missing_probes(
-                [point for point in self.points if point.arm == arm], sweep.settings, left_s / len(sweep.arms)
+                [point for point in self.points if point.arm == arm],
+                sweep.settings,
+                left_s / len(sweep.own_arms),
             )
         ]
         for arm, step in sorted(missing, key=lambda one: sweep.place_of(one[0], one[1].number)):

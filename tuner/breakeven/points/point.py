@@ -114,6 +114,8 @@ class Origin:
 
 
 _MEASURED_HERE = Origin("this measurement", 1)
+ON_MACHINE = " on "
+"""Between the name of a start and its machine."""
 
 # A day: no request takes longer, so a larger value is in milliseconds. No request over a network takes a nanosecond.
 LEAST_S, _MOST_S = 1e-9, 86_400.0
@@ -196,6 +198,11 @@ class Point:
         """The imposed load: points with the same load are replicates of each other."""
         imposed = self.concurrency if self.closed else self.request_rate_rps
         return ImposedLoad(self.load_mode, float(imposed or math.nan))
+
+    @property
+    def machine(self) -> str:
+        """The machine that the start ran on, if arms were measured at the same time; empty if that is not known."""
+        return (self.start or "").partition(ON_MACHINE)[2]
 
     @property
     def closed(self) -> bool:
