@@ -92,7 +92,7 @@ def command(
     """
     from breakeven.errors import InputError
     from breakeven.reporting.page import render_png
-    from breakeven.reporting.profile_page import Beside, drawings, page_title, render_report, verdict
+    from breakeven.reporting.profile_page import PageNotes, drawings, page_title, render_report, verdict
 
     if output.suffix not in {".html", ".png"}:
         raise InputError("--output", f"{output.name!r}", "a name ending in .html or .png")
@@ -112,7 +112,7 @@ def command(
             title or page_title(profile),
             shaded,
             conditions,
-            Beside(note, answer, _receipts(receipts)),
+            PageNotes(note, answer, _receipts(receipts)),
         )
     if png or output.suffix == ".png":
         for name, draw in drawings(profile, shaded, conditions).items():

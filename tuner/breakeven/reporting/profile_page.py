@@ -32,7 +32,7 @@ class Recommended(NamedTuple):
     rps: float | None = None
 
 
-class Beside(NamedTuple):
+class PageNotes(NamedTuple):
     """What the asker adds to a page: `answer` in place of the `verdict`, a note below it, and tables before the page's own."""
 
     note: str = ""
@@ -40,7 +40,7 @@ class Beside(NamedTuple):
     tables: tuple[Table, ...] = ()
 
 
-NOTHING_BESIDE = Beside()
+NO_NOTES = PageNotes()
 
 
 def render_report(
@@ -48,7 +48,7 @@ def render_report(
     title: str,
     load_range_rps: Span | None = None,
     conditions: ConditionsOf = as_measured,
-    beside: Beside = NOTHING_BESIDE,
+    beside: PageNotes = NO_NOTES,
 ) -> str:
     """One self-contained HTML page of a profile with at least one law.
 
