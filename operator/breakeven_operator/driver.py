@@ -52,7 +52,6 @@ from breakeven_operator.calibration.sending import sent, text_name, workload_spe
 from breakeven_operator.calibration.transition import measured_of, stored, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.cluster.kubernetes import KubernetesCluster
-from breakeven_operator.gate_driver import run_gate
 from breakeven_operator.kinds import RUNS, SECRETS
 from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources.base import AFTER, AGAIN, BEFORE
@@ -498,14 +497,18 @@ async def _beside_now(
     }
 
 
-async def _main(trial: TrialEnvironment) -> int:
+GateTrial = Callable[[TrialEnvironment, PointStore], Awaitable[str]]
+"""The trial of a pod of a gate; returns what was done."""
+
+
+async def _main(trial: TrialEnvironment, gate: GateTrial) -> int:
     cluster = await KubernetesCluster.connect(os.environ.get("KUBECONFIG"))
     this = asyncio.current_task()
     if this is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     try:
         if trial.arm_name in {BEFORE, AFTER}:
-            said = await run_gate(trial, PointStore(trial, cluster))
+            said = await gate(trial, PointStore(trial, cluster))
         else:
             said = (await run_trial(trial, cluster)).reason
     finally:
@@ -515,13 +518,13 @@ async def _main(trial: TrialEnvironment) -> int:
     return OK
 
 
-def main() -> int:
+def main(gate: GateTrial) -> int:
     """Entry point; returns the exit code."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
-        return asyncio.run(_main(TrialEnvironment.read(os.environ)))
+        return asyncio.run(_main(TrialEnvironment.read(os.environ), gate))
     except tuple(_CODES) as error:
         code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
         why = f"points cannot be stored: {error}" if code == NOT_STORED else str(error)

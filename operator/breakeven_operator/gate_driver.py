@@ -10,22 +10,19 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from breakeven.arm import arm_drafting
 from breakeven.load_driver.client import Endpoint
 from breakeven.upgrade.record import UpgradeReport
 from breakeven.upgrade.trial import UpgradePlan, try_upgrade
+from breakeven_operator.driver import PointStore, TrialEnvironment
 from breakeven_operator.resources.base import AFTER, BEFORE
 from breakeven_operator.resources.calibrationrun import (
     UPGRADE,
     CalibrationRun,
     GateFindingStatus,
 )
-
-if TYPE_CHECKING:
-    from breakeven_operator.driver import PointStore, TrialEnvironment
 
 _LOG = logging.getLogger("trial")
 _LOOK_S = 10.0
