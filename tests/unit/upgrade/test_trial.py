@@ -15,7 +15,7 @@ import pytest
 from breakeven.answering.prompt_set import shipped_prompts
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import gate
-from breakeven.load_driver.client import Endpoint, EngineError
+from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.upgrade.record import UpgradeReport, UpgradeWord
@@ -210,3 +210,30 @@ def test_an_engine_of_before_that_does_not_answer_leaves_it_undecided(monkeypatc
     result = run_gate(monkeypatch, engine(), "--from-url", NOWHERE)
     assert result.exit_code == 2
     assert result.stdout.startswith("Undecided")
+
+
+@in_virtual_time
+async def test_a_field_of_which_an_engine_dies_is_refused_and_the_rest_was_compared(monkeypatch):
+    said, dead = list[str](), set[EngineClient]()
+    whole, ready = EngineClient.whole, EngineClient.wait_until_ready
+
+    async def dying(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
+        if "top_k" in body and any("before: " in line and "accepted" in line for line in said):
+            dead.add(client)
+        if client in dead:
+            raise EngineError("no answer")
+        return await whole(client, path, body)
+
+    async def alive(client: EngineClient, deadline_s: float) -> None:
+        if client in dead:
+            raise EngineError("no answer")
+        await ready(client, deadline_s)
+
+    monkeypatch.setattr(EngineClient, "whole", dying)
+    monkeypatch.setattr(EngineClient, "wait_until_ready", alive)
+    async with both(engine()) as urls:
+        report = await tried(urls, said)
+    fields = next(one for one in report.findings if one.figure == "fields")
+    assert (fields.word, fields.sentence) == (UpgradeWord.REFUSED, "refused, and accepted before: top_k")
+    assert "after: died of top_k: no answer" in said
+    assert word_of(report, "prefix-cache hits") is UpgradeWord.SAME

@@ -39,7 +39,7 @@ _ROUNDS, _REQUESTS_OF_A_ROUND, _SHARED = 4, 8, 0.8
 _PREFIX_TOKENS = 1024
 _LONGEST_WINDOW_S, _SHORTEST_WINDOW_S = 20.0, 2.0
 _FEWEST_ANSWERS = 4.0
-_TRIES = 3
+_TRIES, _FIELDS_S = 3, 30.0
 _GONE_S = 5.0
 UNNAMED = "speculation"
 """Method of an arm that nobody named."""
@@ -85,7 +85,7 @@ async def try_upgrade(
         except EngineError as error:
             return compare(first, EngineRecord(failure=str(error)), name)
         run = _EnginesTried([(old, first), (new, second)], plan, say)
-        for part in (run.fields, run.prefixes, run.answers, run.windows):
+        for part in (run.prefixes, run.answers, run.windows, run.fields):
             await run.tried(part)
         return compare(run.records[0], run.records[1], name)
 
@@ -170,8 +170,15 @@ class _EnginesTried:
         return max(self._end_s - time.monotonic(), 0.0)
 
     async def fields(self) -> None:
+        """Every field; the last part, because an engine may die of one (vLLM 0.32 on a CPU of `top_k` beside n-gram)."""
+        self._end_s = max(self._end_s, time.monotonic() + _FIELDS_S)
         for side, client in enumerate(self.clients):
-            found = [(name, await self._accepts(client, name)) for name in FIELDS]
+            found = list[tuple[str, bool | None]]()
+            for name in FIELDS:
+                found.append((name, await self._accepts(client, name)))
+                if found[-1][1] is False and (gone := await _gone(client)) is not None:
+                    self._say(f"{_SIDES[side]}: died of {name}: {gone}")
+                    break
             accepted, refused = (
                 tuple(name for name, taken in found if taken is wanted) for wanted in (True, False)
             )
