@@ -61,8 +61,9 @@ def run(*, dry_run: bool, once: bool) -> None:
 def trial() -> None:
     """Measure one arm: what the main container of a calibration Job runs (settings from its environment)."""
     from breakeven_operator.driver import main as measure
+    from breakeven_operator.gate_driver import run_gate
 
-    sys.exit(measure())
+    sys.exit(measure(run_gate))
 
 
 @root.command("request-run")

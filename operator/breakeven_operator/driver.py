@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from breakeven.answering.answer import JudgedSet
 from breakeven.answering.answer_gate import GateFinding, judge_arm
@@ -50,7 +50,6 @@ from breakeven_operator.calibration.sending import sent, text_name, workload_spe
 from breakeven_operator.calibration.transition import measured_of, stored, usable_points
 from breakeven_operator.calibration.trial_state import OUT_OF_TIME, WORKLOAD_UNREADABLE
 from breakeven_operator.cluster.kubernetes import KubernetesCluster
-from breakeven_operator.gate_driver import run_gate
 from breakeven_operator.kinds import RUNS, SECRETS
 from breakeven_operator.ports import Cluster, ClusterError, Manifest
 from breakeven_operator.resources.base import AFTER, AGAIN, BEFORE
@@ -426,16 +425,23 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
     return finished
 
 
-async def _main(trial: TrialEnvironment) -> int:
+Measure: TypeAlias = Callable[[TrialEnvironment, Cluster], Awaitable[str]]
+"""What a trial does, and the words for how it ended."""
+
+
+async def sweep_arm(trial: TrialEnvironment, runs: Cluster) -> str:
+    """Measure one arm, as `run_trial` does."""
+    return (await run_trial(trial, runs)).reason
+
+
+async def _main(trial: TrialEnvironment, gate: Measure) -> int:
     cluster = await KubernetesCluster.connect(os.environ.get("KUBECONFIG"))
     this = asyncio.current_task()
     if this is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     try:
-        if trial.arm_name in {BEFORE, AFTER}:
-            said = await run_gate(trial, PointStore(trial, cluster))
-        else:
-            said = (await run_trial(trial, cluster)).reason
+        measure = gate if trial.arm_name in {BEFORE, AFTER} else sweep_arm
+        said = await measure(trial, cluster)
     finally:
         with contextlib.suppress(asyncio.CancelledError):
             await cluster.close()
@@ -443,13 +449,13 @@ async def _main(trial: TrialEnvironment) -> int:
     return OK
 
 
-def main() -> int:
-    """Entry point; returns the exit code."""
+def main(gate: Measure) -> int:
+    """Entry point, with what the trials of a gate do; returns the exit code."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
-        return asyncio.run(_main(TrialEnvironment.read(os.environ)))
+        return asyncio.run(_main(TrialEnvironment.read(os.environ), gate))
     except tuple(_CODES) as error:
         code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
         why = f"points cannot be stored: {error}" if code == NOT_STORED else str(error)

@@ -10,22 +10,20 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from breakeven.arm import arm_drafting
 from breakeven.load_driver.client import Endpoint
 from breakeven.upgrade.record import UpgradeReport
 from breakeven.upgrade.trial import UpgradePlan, try_upgrade
+from breakeven_operator.driver import PointStore, TrialEnvironment
+from breakeven_operator.ports import Cluster
 from breakeven_operator.resources.base import AFTER, BEFORE
 from breakeven_operator.resources.calibrationrun import (
     UPGRADE,
     CalibrationRun,
     GateFindingStatus,
 )
-
-if TYPE_CHECKING:
-    from breakeven_operator.driver import PointStore, TrialEnvironment
 
 _LOG = logging.getLogger("trial")
 _LOOK_S = 10.0
@@ -36,7 +34,7 @@ _ANSWERS_S = 60.0
 _SHARE = 0.9
 
 
-async def run_gate(trial: TrialEnvironment, store: PointStore) -> str:
+async def run_gate(trial: TrialEnvironment, runs: Cluster) -> str:
     """Hold the engine of before, or compare both engines and store the findings; returns what was done.
 
     Raises:
@@ -44,6 +42,7 @@ async def run_gate(trial: TrialEnvironment, store: PointStore) -> str:
         ClusterError: findings cannot be stored.
         EngineError: the engine of before does not answer.
     """
+    store = PointStore(trial, runs)
     run = await store.load()
     if trial.arm_name == BEFORE:
         while not run.status.findings:

@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.upgrade.record import UpgradeFinding, UpgradeReport, UpgradeWord
 from breakeven_operator import gate_driver
-from breakeven_operator.driver import PointStore, RunGoneError, TrialEnvironment
+from breakeven_operator.driver import RunGoneError, TrialEnvironment
 from breakeven_operator.gate_driver import findings_of, run_gate
 from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.trial_run import TRIAL
@@ -75,14 +75,14 @@ FOUND = {"findings": [{"figure": "upgrade", "word": "Same"}]}
 
 async def test_the_pod_of_before_holds_its_engine_until_the_findings_are_there(slept: list[float]) -> None:
     trial = environment("before")
-    assert await run_gate(trial, PointStore(trial, Runs({}, {}, FOUND))) == "both engines were asked"
+    assert await run_gate(trial, Runs({}, {}, FOUND)) == "both engines were asked"
     assert len(slept) == 2
 
 
 async def test_the_pod_of_before_ends_with_its_run() -> None:
     trial = environment("before")
     with pytest.raises(RunGoneError):
-        await run_gate(trial, PointStore(trial, Runs({}, {"phase": "Failed"})))
+        await run_gate(trial, Runs({}, {"phase": "Failed"}))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_the_driver_of_now_asks_both_and_stores_what_was_found(
 
     monkeypatch.setattr(gate_driver, "try_upgrade", tried)
     trial, runs = environment("after", address), Runs(starts(), starts("before"), starts("before", "after"))
-    assert await run_gate(trial, PointStore(trial, runs)) == "Slower"
+    assert await run_gate(trial, runs) == "Slower"
     before, after, plan, _ = asked
     assert (before.url, after.url) == (url, "https://10.0.0.2:8001")
     assert before.model == after.model == "tiny"
