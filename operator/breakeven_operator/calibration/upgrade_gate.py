@@ -14,7 +14,7 @@ from breakeven.arm import Arm
 from breakeven.upgrade.record import UpgradeWord
 from breakeven_operator.actions import Action, Create, Delete, EmitEvent
 from breakeven_operator.calibration.conclusion import carried_profile
-from breakeven_operator.calibration.jobs import TrialLimits, build_job
+from breakeven_operator.calibration.jobs import DRIVER, TrialLimits, build_job
 from breakeven_operator.calibration.podcopy import NotCopyableError, content_hash
 from breakeven_operator.calibration.run_plan import budget_left_s, make_plan
 from breakeven_operator.calibration.transition import Transition, job_ref
@@ -42,6 +42,7 @@ from breakeven_operator.resources.calibrationrun import (
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 from breakeven_operator.step import ProfileEntry
+from breakeven_operator.workloads.object_facts import container
 from breakeven_operator.workloads.running_arm import running_arm
 from breakeven_operator.workloads.workload import Workload
 
@@ -76,6 +77,8 @@ def admit_gate(transition: Transition, service: SpeculativeService) -> tuple[Act
     )
     plan = plan.replace(
         arms=(trial, trial.replace(arm=AFTER)),
+        # Both pods prefer one machine, and count as two of the calibration pods that are allowed.
+        pods_at_once=2,
         answers_seconds=None,
         answers_output_tokens=None,
         image=before,
@@ -174,6 +177,8 @@ class UpgradeGate:
         found = {arm.arm: trial_of(self.transition, self.plan, arm.arm) for arm in self.plan.arms}
         for name, trial in found.items():
             self.arms[name] = seen(self.arms[name], trial, self.plan.gpus_per_pod)
+        if self._asks_fields(found[AFTER]):
+            found = {name: _survived(trial) for name, trial in found.items()}
         verdict = next((one for one in self.transition.run.status.findings if one.figure == UPGRADE), None)
         if verdict is not None:
             return self._judged(verdict)
@@ -186,6 +191,12 @@ class UpgradeGate:
                 return ended
         return self._next(found[BEFORE], found[AFTER])
 
+    def _asks_fields(self, after: TrialState) -> bool:
+        """Whether the driver of now has noted all but the fields, and still runs: an engine may die of a field, which it says itself."""
+        pods = (pod for pod in self.transition.view.pods if pod["metadata"]["name"] == after.pod)
+        noted = bool(self.transition.run.status.findings)
+        return noted and any("running" in (container(pod, DRIVER).get("state") or {}) for pod in pods)
+
     def _over(self, name: str, trial: TrialState) -> tuple[Action, ...] | None:
         """What follows from a trial that will not come to its end; None if it goes on."""
         if trial.stage is TrialStage.DONE:
@@ -194,8 +205,9 @@ class UpgradeGate:
         if trial.stage is not TrialStage.BROKEN:
             return None
         reason, died = trial.reason or ClusterReason.DRIVER_FAILED, trial.ready is not None
-        again = reason is ClusterReason.POD_DISRUPTED or (died and reason is ClusterReason.ENGINE_CRASHED)
-        if again and self.arms[name].attempts < (_ATTEMPTS if reason is ClusterReason.POD_DISRUPTED else 2):
+        # A crash that names no configuration may be the machine's or the network's, before the first answer too.
+        attempts = {ClusterReason.POD_DISRUPTED: _ATTEMPTS, ClusterReason.ENGINE_CRASHED: 2}.get(reason, 0)
+        if self.arms[name].attempts < attempts:
             return self._wait(f"{trial.message}; starting both once more", reason)
         self.arms[name] = over(self.arms[name], ArmPhase.FAILED, reason, trial.message, self.transition.now)
         image = _images(self.transition)[name == AFTER]
@@ -259,6 +271,9 @@ class UpgradeGate:
             job=job["metadata"]["name"],
             attempts=arm.attempts + 1,
             earlier_gpu_seconds=arm.gpu_seconds_used or 0.0,
+            # Of an earlier start they would tell the driver that an engine answers which still loads.
+            started_time=None,
+            ready_time=None,
             reason=None,
             message=None,
         )
@@ -278,7 +293,7 @@ class UpgradeGate:
         )
         if job is None:
             return None
-        (driver,) = job["spec"]["template"]["spec"]["containers"]
+        driver = next(one for one in job["spec"]["template"]["spec"]["containers"] if one["name"] == DRIVER)
         text = next((one.get("value") for one in driver["env"] if one["name"] == "BREAKEVEN_TRIAL"), None)
         address = json.loads(text or "{}").get("otherAddress")
         return str(address) if address is not None else None
@@ -374,6 +389,13 @@ class UpgradeGate:
         started = self.transition.run.status.started_time or self.transition.now
         both = self.plan.replace(gpus_per_pod=2 * max(1, self.plan.gpus_per_pod))
         return budget_left_s(both, self._used_gpu_s, (self.transition.now - started).total_seconds())
+
+
+def _survived(trial: TrialState) -> TrialState:
+    """A trial whose engine died after its first answer, as one that goes on."""
+    if trial.reason is not ClusterReason.ENGINE_CRASHED or trial.ready is None:
+        return trial
+    return replace(trial, stage=TrialStage.MEASURING, reason=None, message="")
 
 
 def measured_with(target: Workload, profiles: Iterable[ProfileEntry], image: str) -> ProfileEntry | None:

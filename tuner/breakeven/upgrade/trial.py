@@ -66,12 +66,21 @@ class UpgradePlan:
     start_s: tuple[float | None, float | None] = (None, None)
 
 
+async def _not_noted(_: UpgradeReport) -> None:
+    """Nobody asks for the report without the fields."""
+
+
 async def try_upgrade(
-    before: Endpoint, after: Endpoint, plan: UpgradePlan, say: Callable[[str], None]
+    before: Endpoint,
+    after: Endpoint,
+    plan: UpgradePlan,
+    say: Callable[[str], None],
+    note: Callable[[UpgradeReport], Awaitable[None]] = _not_noted,
 ) -> UpgradeReport:
     """Ask both engines and compare them; `say` gets lines of progress without any text of prompts and answers.
 
-    An engine `after` that does not answer is a result (`DoesNotStart`).
+    An engine `after` that does not answer is a result (`DoesNotStart`). `note` gets the report without the fields, of which an engine
+    may die.
 
     Raises:
         EngineError: the engine `before` does not answer, or the arm is not what it runs.
@@ -85,8 +94,10 @@ async def try_upgrade(
         except EngineError as error:
             return compare(first, EngineRecord(failure=str(error)), name)
         run = _EnginesTried([(old, first), (new, second)], plan, say)
-        for part in (run.prefixes, run.answers, run.windows, run.fields):
+        for part in (run.prefixes, run.answers, run.windows):
             await run.tried(part)
+        await note(compare(run.records[0], run.records[1], name))
+        await run.tried(run.fields)
         return compare(run.records[0], run.records[1], name)
 
 
