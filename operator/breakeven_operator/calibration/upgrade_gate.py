@@ -130,7 +130,8 @@ def _arm_of(transition: Transition, service: SpeculativeService) -> Arm:
         NotCopyableError: the run names no such arm, or more.
     """
     candidates, named = service.spec.candidates, transition.run.spec.arms
-    known = {arm.name: arm for arm in candidates.measurable_arms()}
+    # A schedule has no table before a profile has made one; the length of drafts is what an upgrade breaks.
+    known = {arm.name: arm for arm in candidates.measurable_arms() if not arm.scheduled}
     problem = None
     if transition.run.spec.import_from:
         problem = "spec.importFrom stands beside spec.gate; expected one of the two"
@@ -139,7 +140,10 @@ def _arm_of(transition: Transition, service: SpeculativeService) -> Arm:
             f"spec.arms: {', '.join(named)} beside spec.gate; expected one, or none for the target's own"
         )
     elif named and named[0] not in known:
-        problem = f"spec.arms: {named[0]} is no arm of the service; expected one of {', '.join(known)}"
+        expected = ", ".join(known)
+        problem = (
+            f"spec.arms: {named[0]} is no arm of the service that a gate compares; expected one of {expected}"
+        )
     if problem is not None:
         raise NotCopyableError(ClusterReason.INVALID_SPEC, problem)
     if named:
@@ -151,8 +155,7 @@ def _arm_of(transition: Transition, service: SpeculativeService) -> Arm:
         decision.arm if decision is not None else None,
         *(arm.name for arm in candidates.arms()),
     )
-    # A schedule has no table before a profile has made one; the length of drafts is what an upgrade breaks.
-    usable = [known[one] for one in wanted if one in known and known[one].k and not known[one].scheduled]
+    usable = [known[one] for one in wanted if one in known and known[one].k]
     return usable[0] if usable else next(iter(known.values()))
 
 
@@ -349,6 +352,9 @@ class UpgradeGate:
         if service.spec.calibration.new_image != "Gate" or former is None or identity is None:
             return ()
         if any(identity.has(one.fingerprint) for one in view.profiles):
+            return ()
+        if not self.plan.arms[0].k:
+            # Asked without drafts, the new image has shown nothing of them.
             return ()
         return carried_profile(self.transition, former, identity.fingerprint, after)
 

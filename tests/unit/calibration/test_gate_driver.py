@@ -114,7 +114,9 @@ async def test_the_driver_of_now_asks_both_and_stores_what_was_found(
     assert plan.arm.name == "eagle/3"
     assert plan.start_s == (40.0, 40.0)
     assert plan.max_seconds == 1.0, "the run began long ago: the budget is over"
-    await note(UpgradeReport(UpgradeWord.SLOWER, (UpgradeFinding("answers", None, None, None, None, None, "alike"),)))
+    await note(
+        UpgradeReport(UpgradeWord.SLOWER, (UpgradeFinding("answers", None, None, None, None, None, "alike"),))
+    )
     written, noted = runs.applied
     assert noted["status"] == {"findings": [{"figure": "answers", "message": "alike"}]}
     assert written["manager"] == "breakeven-trial-after"

@@ -378,3 +378,14 @@ def test_a_container_that_was_put_into_a_job_is_not_taken_for_the_driver():
     assert made is not None
     made["spec"]["template"]["spec"]["containers"].append({"name": "scanner", "image": "x"})
     assert world.turn()["phase"] == "Measuring"
+
+
+def test_a_schedule_has_no_table_yet_and_is_refused_in_one_line():
+    world = gate(arms=["eagle/schedule"])
+    assert world.service is not None
+    world.service["spec"]["candidates"]["methods"][0]["schedule"] = "Auto"
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Failed", "InvalidSpec")
+    assert status["message"].startswith(
+        "spec.arms: eagle/schedule is no arm of the service that a gate compares"
+    )
