@@ -129,8 +129,21 @@ async def test_the_engine_before_must_run_the_arm():
             await tried(urls, [])
 
 
+LONGER = {**EAGLE, "num_speculative_tokens": 5}
+
+
+@in_virtual_time
+async def test_engines_of_two_arms_are_not_compared():
+    async with both(engine(), (EAGLE, LONGER)) as urls:
+        with pytest.raises(EngineError, match="draft up to 3 and 5 tokens per step; expected one arm"):
+            await tried(urls, [])
+
+
 def run_gate(
-    monkeypatch: pytest.MonkeyPatch, after: Mapping[str, Any], *arguments: str
+    monkeypatch: pytest.MonkeyPatch,
+    after: Mapping[str, Any],
+    *arguments: str,
+    arm: Mapping[str, Any] | None = EAGLE,
 ) -> click.testing.Result:
     """`breakeven gate` of two engines in virtual time; their addresses are `old` and `new`."""
     urls: dict[str, str] = {}
@@ -140,7 +153,7 @@ def run_gate(
 
         @in_virtual_time
         async def in_time() -> None:
-            async with both(after) as (urls["http://old"], urls["http://new"]):
+            async with both(after, (EAGLE, arm)) as (urls["http://old"], urls["http://new"]):
                 found.append(await report)
 
         in_time()
@@ -177,7 +190,9 @@ def test_the_command_says_one_word_writes_a_document_and_exits_by_the_word(monke
     assert "fields accepted" in result.stderr
 
 
-def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, tmp_path):
+@pytest.fixture
+def past(tmp_path: Path) -> str:
+    """Path of a profile of no speculation and the arm."""
     profile = tmp_path / "past.json"
     arms = {NO_SPECULATION: (0.2, 0.02), ARM: (0.02, 0.001)}
     profile.write_text(
@@ -185,7 +200,21 @@ def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, tmp_path):
             arms, {NO_SPECULATION: 1.0, ARM: 2.5}, prompt_tokens=16.0, output_tokens=16.0, gpu="H100"
         )
     )
-    result = run_gate(monkeypatch, engine(), "--from-profile", str(profile), "--arm", "eagle3/3", "--json")
+    return str(profile)
+
+
+@pytest.mark.parametrize(
+    ("runs", "word", "said"),
+    [(None, "AcceptanceLost", "no drafts are counted any more"), (LONGER, "Undecided", "up to 5 tokens per step")],
+)
+def test_an_engine_of_another_arm_than_the_profile_s_is_not_taken_for_it(monkeypatch, past, runs, word, said):
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", arm=runs)
+    assert f"\n{word}" in f"\n{result.stdout}"
+    assert said in result.stdout
+
+
+def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, past):
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", "--json")
     told = {one["figure"]: one for one in json.loads(result.stdout)["findings"]}
     assert "not compared" in told["answers"]["sentence"]
     assert "time per output token at 1 client" in told
@@ -237,3 +266,32 @@ async def test_a_field_of_which_an_engine_dies_is_refused_and_the_rest_was_compa
     assert (fields.word, fields.sentence) == (UpgradeWord.REFUSED, "refused, and accepted before: top_k")
     assert "after: died of top_k: no answer" in said
     assert word_of(report, "prefix-cache hits") is UpgradeWord.SAME
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@in_virtual_time
+async def test_an_engine_that_is_healthy_and_answers_nothing_ends_in_time_with_its_word(monkeypatch, side):
+    urls: tuple[str, ...] = ()
+    whole, complete = EngineClient.whole, EngineClient.complete
+
+    def hangs(client: EngineClient) -> bool:
+        return client._base == urls[side]
+
+    async def whole_or_none(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
+        await asyncio.sleep(600.0 * hangs(client))
+        return await whole(client, path, body)
+
+    async def complete_or_none(client: EngineClient, *given: Any) -> None:
+        await asyncio.sleep(600.0 * hangs(client))
+        await complete(client, *given)
+
+    monkeypatch.setattr(EngineClient, "whole", whole_or_none)
+    monkeypatch.setattr(EngineClient, "complete", complete_or_none)
+    async with both(engine()) as urls:
+        begun_s = asyncio.get_running_loop().time()
+        report = await tried(urls, [], 50.0)
+        took_s = asyncio.get_running_loop().time() - begun_s
+    assert report.word is (UpgradeWord.DOES_NOT_START if side else UpgradeWord.UNDECIDED), report
+    assert took_s < 120.0
+    if side:
+        assert "no answer to a first request" in report.findings[0].sentence
