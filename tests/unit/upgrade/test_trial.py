@@ -11,12 +11,16 @@ from typing import Any
 
 import click.testing
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from breakeven.answering.prompt_set import shipped_prompts
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import gate
+from breakeven.load_driver.asking import ask
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.sent_workload import SentWorkload
+from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.upgrade.record import UpgradeReport, UpgradeWord
 from breakeven.upgrade.trial import UpgradePlan, try_upgrade
@@ -205,7 +209,10 @@ def past(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize(
     ("runs", "word", "said"),
-    [(None, "AcceptanceLost", "no drafts are counted any more"), (LONGER, "Undecided", "up to 5 tokens per step")],
+    [
+        (None, "AcceptanceLost", "no drafts are counted any more"),
+        (LONGER, "Undecided", "up to 5 tokens per step"),
+    ],
 )
 def test_an_engine_of_another_arm_than_the_profile_s_is_not_taken_for_it(monkeypatch, past, runs, word, said):
     result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", arm=runs)
@@ -224,6 +231,7 @@ def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, past):
     ("arguments", "said"),
     [
         ((), "one of --from-url and --from-profile is needed"),
+        (("--from-url", "http://new/"), "both http://new; expected two engines"),
         (("--from-url", "http://old", "--arm", "eagle3"), "expected none or such as eagle3/3"),
         (("--from-url", "http://old", "--concurrency", "1"), "expected two, a low and a high one"),
         (("--from-url", "http://old", "--concurrency", "1", "--rps", "2"), "--concurrency excludes --rps"),
@@ -295,3 +303,56 @@ async def test_an_engine_that_is_healthy_and_answers_nothing_ends_in_time_with_i
     assert took_s < 120.0
     if side:
         assert "no answer to a first request" in report.findings[0].sentence
+
+
+def chosen(**fields: Any) -> dict[str, Any]:
+    return {"prompt_token_ids": [2], "choices": [{"token_ids": [1, 2], "finish_reason": "stop", **fields}]}
+
+
+class Garbled(EngineClient):
+    """An engine whose answers are JSON of another shape than vLLM's."""
+
+    def __init__(self, document: Any) -> None:
+        super().__init__(Endpoint(NOWHERE))
+        self.document = document
+
+    async def model(self) -> str:
+        return "tiny"
+
+    async def whole(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self.document
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        [],
+        {"choices": [None]},
+        chosen(message=5),
+        chosen(message={"tool_calls": [5], "content": [1], "reasoning": 7}),
+        chosen(message={"tool_calls": 5}),
+        chosen(message={"tool_calls": [{"function": "act"}]}, text=[3]),
+    ],
+)
+@in_virtual_time
+async def test_answers_of_another_shape_are_flawed_or_refused_and_no_fault_of_the_gate(document):
+    prompts = shipped_prompts()
+    given = await ask(Garbled(document), "after", prompts, 10.0)
+    assert all(one.flaw is not None for one in given.answers)
+    assert len(given.answers) + given.refused >= len(prompts)
+
+
+@pytest.mark.parametrize("count", ['"a"', "1e999", "null", "[4]"])
+@in_virtual_time
+async def test_a_usage_that_counts_no_tokens_is_a_failed_request(count):
+    async def stream(_: web.Request) -> web.Response:
+        usage = f'{{"usage": {{"prompt_tokens": 3, "completion_tokens": {count}}}}}'
+        return web.Response(text=f"data: {usage}\n\ndata: [DONE]\n\n")
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", stream)
+    async with TestServer(app) as server, EngineClient(Endpoint(str(server.make_url("/")))) as client:
+        record = RequestRecord(scheduled_s=0.0, sent_s=0.0)
+        await client.complete("hello", 4, record)
+    assert record.error == "no output tokens"

@@ -318,7 +318,9 @@ class _EnginesTried:
                     trial = await self._trial(client)
                     return trial, await _alone_s(client, trial)
             except TimeoutError:
-                raise EngineError(f"no answer to a first request for {longest_s:.0f} s; expected one") from None
+                raise EngineError(
+                    f"no answer to a first request for {longest_s:.0f} s; expected one"
+                ) from None
             except EngineError:
                 if not left:
                     raise
