@@ -195,7 +195,7 @@ class UpgradeGate:
         return self._next(found[BEFORE], found[AFTER])
 
     def _asks_fields(self, after: TrialState) -> bool:
-        """Whether the driver of now has noted all but the fields, and still runs: an engine may die of a field, which it says itself."""
+        """Whether the driver of now has noted all but the fields, and still runs: of a field an engine may die, and the driver says so."""
         pods = (pod for pod in self.transition.view.pods if pod["metadata"]["name"] == after.pod)
         noted = bool(self.transition.run.status.findings)
         return noted and any("running" in (container(pod, DRIVER).get("state") or {}) for pod in pods)
@@ -208,7 +208,7 @@ class UpgradeGate:
         if trial.stage is not TrialStage.BROKEN:
             return None
         reason, died = trial.reason or ClusterReason.DRIVER_FAILED, trial.ready is not None
-        # A crash that names no configuration may be the machine's or the network's, before the first answer too.
+        # A crash that names no configuration may come from machine or network, before the first answer too.
         attempts = {ClusterReason.POD_DISRUPTED: _ATTEMPTS, ClusterReason.ENGINE_CRASHED: 2}.get(reason, 0)
         if self.arms[name].attempts < attempts:
             return self._wait(f"{trial.message}; starting both once more", reason)

@@ -220,6 +220,14 @@ def test_an_engine_of_another_arm_than_the_profile_s_is_not_taken_for_it(monkeyp
     assert said in result.stdout
 
 
+def test_a_profile_of_another_model_is_said(monkeypatch, past):
+    document = json.loads(Path(past).read_text())
+    document["provenance"]["model"] = "org/other"
+    Path(past).write_text(json.dumps(document))
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3")
+    assert "model: not compared: the profile is of org/other, the engine serves tiny" in result.stdout
+
+
 def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, past):
     result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", "--json")
     told = {one["figure"]: one for one in json.loads(result.stdout)["findings"]}
@@ -278,27 +286,20 @@ async def test_a_field_of_which_an_engine_dies_is_refused_and_the_rest_was_compa
 
 @pytest.mark.parametrize("side", [0, 1])
 @in_virtual_time
-async def test_an_engine_that_is_healthy_and_answers_nothing_ends_in_time_with_its_word(monkeypatch, side):
-    silent: list[str] = []
-    whole, complete = EngineClient.whole, EngineClient.complete
+async def test_an_engine_that_is_healthy_and_answers_nothing_ends_in_time_with_its_word(side):
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "tiny"}]})
+        await asyncio.sleep(0.0 if request.method == "GET" else 600.0)
+        return web.Response(text="")
 
-    def hangs(client: EngineClient) -> bool:
-        return client._base in silent
-
-    async def whole_or_none(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
-        await asyncio.sleep(600.0 * hangs(client))
-        return await whole(client, path, body)
-
-    async def complete_or_none(client: EngineClient, *given: Any) -> None:
-        await asyncio.sleep(600.0 * hangs(client))
-        await complete(client, *given)
-
-    monkeypatch.setattr(EngineClient, "whole", whole_or_none)
-    monkeypatch.setattr(EngineClient, "complete", complete_or_none)
-    async with both(engine()) as urls:
-        silent.append(urls[side])
+    silent = web.Application()
+    silent.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(silent) as server, simulated(engine(), EAGLE) as url:
+        urls = [url]
+        urls.insert(side, str(server.make_url("/")))
         begun_s = asyncio.get_running_loop().time()
-        report = await tried(urls, [], 50.0)
+        report = await tried((urls[0], urls[1]), [], 50.0)
         took_s = asyncio.get_running_loop().time() - begun_s
     assert report.word is (UpgradeWord.DOES_NOT_START if side else UpgradeWord.UNDECIDED), report
     assert took_s < 120.0

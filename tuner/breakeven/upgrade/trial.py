@@ -23,7 +23,7 @@ from breakeven.phrases import latency_text
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.upgrade.against_profile import compare_with_past
-from breakeven.upgrade.comparison import compare
+from breakeven.upgrade.comparison import compare, not_compared
 from breakeven.upgrade.record import EngineRecord, UpgradeReport
 from breakeven.upgrade.service_fields import FIELDS, request_with
 
@@ -134,7 +134,11 @@ async def try_against(
         await run.tried(run.windows)
         if run.records[-1].failure is not None:
             return compare(EngineRecord(), run.records[-1], arm.name)
-        return compare_with_past(profile, arm, run.records[-1])
+        report, known = compare_with_past(profile, arm, run.records[-1]), profile.provenance.get("model")
+        if known in {None, await new.model()}:
+            return report
+        other = not_compared("model", f"the profile is of {known}, the engine serves {await new.model()}")
+        return replace(report, findings=(other.finding, *report.findings))
 
 
 async def _first_look(client: EngineClient, plan: UpgradePlan, side: int) -> EngineRecord:
