@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from breakeven.arm import Arm
 from breakeven.upgrade.record import UpgradeWord
@@ -49,6 +50,8 @@ from breakeven_operator.workloads.workload import Workload
 PASSED = frozenset({UpgradeWord.SAME, UpgradeWord.FASTER})
 _ATTEMPTS = 3
 _STOPPING_S = 60
+# Pods and runs are watched apart, so that a driver's end may be seen before its findings.
+_ARRIVES = timedelta(seconds=30)
 # The engine of now ended by itself, or never answered: the upgrade is to blame, and the cluster for all other reasons.
 _OF_THE_ENGINE = frozenset(
     {
@@ -203,6 +206,8 @@ class UpgradeGate:
     def _over(self, name: str, trial: TrialState) -> tuple[Action, ...] | None:
         """What follows from a trial that will not come to its end; None if it goes on."""
         if trial.stage is TrialStage.DONE:
+            if trial.ended is not None and self.transition.now - trial.ended < _ARRIVES:
+                return self._put("its driver has ended; waits for what it found")
             message = f"its driver ended without findings; {trial.message}".rstrip("; ")
             trial = TrialState(TrialStage.BROKEN, ClusterReason.DRIVER_FAILED, message)
         if trial.stage is not TrialStage.BROKEN:

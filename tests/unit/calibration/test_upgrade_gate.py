@@ -389,3 +389,17 @@ def test_a_schedule_has_no_table_yet_and_is_refused_in_one_line():
     assert status["message"].startswith(
         "spec.arms: eagle/schedule is no arm of the service that a gate compares"
     )
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_findings_that_are_seen_later_than_the_end_of_their_driver_are_waited_for(comes):
+    world = gate()
+    _, after = both(world)
+    world.finish_job(after, job(world, "after"))
+    status = world.turn(5)
+    assert status["phase"] != "Failed", status
+    if comes:
+        found(world, "Same")
+    status = world.turn(40)
+    assert status["reason"] == ("Same" if comes else "Undecided")
+    assert comes or "its driver ended without findings" in status["message"]
