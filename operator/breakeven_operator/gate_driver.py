@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from urllib.parse import urlsplit
 
 from breakeven.arm import arm_drafting
@@ -36,6 +37,8 @@ _SHARE = 0.9
 async def run_gate(trial: TrialEnvironment, store: PointStore) -> str:
     """Hold the engine of before, or compare both engines and store the findings; returns what was done.
 
+    Before the fields, of which an engine may die, all else is stored without the gate's own word.
+
     Raises:
         RunGoneError: nobody waits for the findings.
         ClusterError: findings cannot be stored.
@@ -43,7 +46,7 @@ async def run_gate(trial: TrialEnvironment, store: PointStore) -> str:
     """
     run = await store.load()
     if trial.arm_name == BEFORE:
-        while not run.status.findings:
+        while not any(one.figure == UPGRADE for one in run.status.findings):
             await asyncio.sleep(_LOOK_S)
             run = await store.load()
         return "both engines were asked"
@@ -62,6 +65,7 @@ async def run_gate(trial: TrialEnvironment, store: PointStore) -> str:
             start_s=(_start_s(run, BEFORE), _start_s(run, AFTER)),
         ),
         _LOG.info,
+        lambda found: store.add_findings(islice(findings_of(found), 1, None)),
     )
     await store.add_findings(findings_of(report))
     return str(report.word)

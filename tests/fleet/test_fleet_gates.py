@@ -306,3 +306,23 @@ async def test_a_calibration_that_is_asked_for_during_a_gate_follows_it() -> Non
     gone(world)
     await world.until(lambda: bool(calibrations(world)), cycles=5)
     assert calibrations(world)[0]["spec"]["trigger"] == "Requested"
+
+
+@pytest.mark.parametrize(("arm", "carried"), [("eagle/3", True), ("none", False)])
+async def test_a_person_s_gate_before_the_upgrade_counts_if_it_asked_an_arm_that_drafts(
+    arm: str, carried: bool
+) -> None:
+    world = gated()
+    world.watching = {"foreign_images": "true"}
+    world.restart()
+    await world.speculate()
+    spec = {"serviceRef": {"name": "chat"}, "gate": [BEFORE, AFTER], "arms": [arm]}
+    world.cluster.put(RUNS, {"metadata": {"namespace": "llm", "name": "mine"}, "spec": spec})
+    await world.until(lambda: job(world, "before") is not None)
+    serve(world, "before")
+    await world.until(lambda: job(world, "after") is not None)
+    serve(world, "after")
+    await world.cycle()
+    find(world, "Same")
+    await world.until(lambda: gates(world)[0]["status"]["phase"] == "Succeeded")
+    assert [one["spec"]["image"] for one in world.cluster.of(PROFILES)].count(AFTER) == carried

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from breakeven.arm import Arm
 from breakeven.upgrade.record import UpgradeWord
 from breakeven_operator.actions import Action, Create, Delete, EmitEvent
 from breakeven_operator.calibration.conclusion import carried_profile
-from breakeven_operator.calibration.jobs import TrialLimits, build_job
+from breakeven_operator.calibration.jobs import DRIVER, TrialLimits, build_job
 from breakeven_operator.calibration.podcopy import NotCopyableError, content_hash
 from breakeven_operator.calibration.run_plan import budget_left_s, make_plan
 from breakeven_operator.calibration.transition import Transition, job_ref
@@ -42,12 +43,15 @@ from breakeven_operator.resources.calibrationrun import (
 )
 from breakeven_operator.resources.speculativeservice import SpeculativeService
 from breakeven_operator.step import ProfileEntry
+from breakeven_operator.workloads.object_facts import container
 from breakeven_operator.workloads.running_arm import running_arm
 from breakeven_operator.workloads.workload import Workload
 
 PASSED = frozenset({UpgradeWord.SAME, UpgradeWord.FASTER})
 _ATTEMPTS = 3
 _STOPPING_S = 60
+# Pods and runs are watched apart, so that a driver's end may be seen before its findings.
+_ARRIVES = timedelta(seconds=30)
 # The engine of now ended by itself, or never answered: the upgrade is to blame, and the cluster for all other reasons.
 _OF_THE_ENGINE = frozenset(
     {
@@ -76,6 +80,8 @@ def admit_gate(transition: Transition, service: SpeculativeService) -> tuple[Act
     )
     plan = plan.replace(
         arms=(trial, trial.replace(arm=AFTER)),
+        # Both pods prefer one machine, and count as two of the calibration pods that are allowed.
+        pods_at_once=2,
         answers_seconds=None,
         answers_output_tokens=None,
         image=before,
@@ -127,7 +133,8 @@ def _arm_of(transition: Transition, service: SpeculativeService) -> Arm:
         NotCopyableError: the run names no such arm, or more.
     """
     candidates, named = service.spec.candidates, transition.run.spec.arms
-    known = {arm.name: arm for arm in candidates.measurable_arms()}
+    # A schedule has no table before a profile has made one; the length of drafts is what an upgrade breaks.
+    known = {arm.name: arm for arm in candidates.measurable_arms() if not arm.scheduled}
     problem = None
     if transition.run.spec.import_from:
         problem = "spec.importFrom stands beside spec.gate; expected one of the two"
@@ -136,7 +143,10 @@ def _arm_of(transition: Transition, service: SpeculativeService) -> Arm:
             f"spec.arms: {', '.join(named)} beside spec.gate; expected one, or none for the target's own"
         )
     elif named and named[0] not in known:
-        problem = f"spec.arms: {named[0]} is no arm of the service; expected one of {', '.join(known)}"
+        expected = ", ".join(known)
+        problem = (
+            f"spec.arms: {named[0]} is no arm of the service that a gate compares; expected one of {expected}"
+        )
     if problem is not None:
         raise NotCopyableError(ClusterReason.INVALID_SPEC, problem)
     if named:
@@ -148,8 +158,7 @@ def _arm_of(transition: Transition, service: SpeculativeService) -> Arm:
         decision.arm if decision is not None else None,
         *(arm.name for arm in candidates.arms()),
     )
-    # A schedule has no table before a profile has made one; the length of drafts is what an upgrade breaks.
-    usable = [known[one] for one in wanted if one in known and known[one].k and not known[one].scheduled]
+    usable = [known[one] for one in wanted if one in known and known[one].k]
     return usable[0] if usable else next(iter(known.values()))
 
 
@@ -174,6 +183,8 @@ class UpgradeGate:
         found = {arm.arm: trial_of(self.transition, self.plan, arm.arm) for arm in self.plan.arms}
         for name, trial in found.items():
             self.arms[name] = seen(self.arms[name], trial, self.plan.gpus_per_pod)
+        if self._asks_fields(found[AFTER]):
+            found = {name: _survived(trial) for name, trial in found.items()}
         verdict = next((one for one in self.transition.run.status.findings if one.figure == UPGRADE), None)
         if verdict is not None:
             return self._judged(verdict)
@@ -186,16 +197,25 @@ class UpgradeGate:
                 return ended
         return self._next(found[BEFORE], found[AFTER])
 
+    def _asks_fields(self, after: TrialState) -> bool:
+        """Whether the driver of now has noted all but the fields, and still runs: of a field an engine may die, and the driver says so."""
+        pods = (pod for pod in self.transition.view.pods if pod["metadata"]["name"] == after.pod)
+        noted = bool(self.transition.run.status.findings)
+        return noted and any("running" in (container(pod, DRIVER).get("state") or {}) for pod in pods)
+
     def _over(self, name: str, trial: TrialState) -> tuple[Action, ...] | None:
         """What follows from a trial that will not come to its end; None if it goes on."""
         if trial.stage is TrialStage.DONE:
+            if trial.ended is not None and self.transition.now - trial.ended < _ARRIVES:
+                return self._put("its driver has ended; waits for what it found")
             message = f"its driver ended without findings; {trial.message}".rstrip("; ")
             trial = TrialState(TrialStage.BROKEN, ClusterReason.DRIVER_FAILED, message)
         if trial.stage is not TrialStage.BROKEN:
             return None
         reason, died = trial.reason or ClusterReason.DRIVER_FAILED, trial.ready is not None
-        again = reason is ClusterReason.POD_DISRUPTED or (died and reason is ClusterReason.ENGINE_CRASHED)
-        if again and self.arms[name].attempts < (_ATTEMPTS if reason is ClusterReason.POD_DISRUPTED else 2):
+        # A crash that names no configuration may come from machine or network, before the first answer too.
+        attempts = {ClusterReason.POD_DISRUPTED: _ATTEMPTS, ClusterReason.ENGINE_CRASHED: 2}.get(reason, 0)
+        if self.arms[name].attempts < attempts:
             return self._wait(f"{trial.message}; starting both once more", reason)
         self.arms[name] = over(self.arms[name], ArmPhase.FAILED, reason, trial.message, self.transition.now)
         image = _images(self.transition)[name == AFTER]
@@ -259,6 +279,9 @@ class UpgradeGate:
             job=job["metadata"]["name"],
             attempts=arm.attempts + 1,
             earlier_gpu_seconds=arm.gpu_seconds_used or 0.0,
+            # Of an earlier start they would tell the driver that an engine answers which still loads.
+            started_time=None,
+            ready_time=None,
             reason=None,
             message=None,
         )
@@ -278,7 +301,7 @@ class UpgradeGate:
         )
         if job is None:
             return None
-        (driver,) = job["spec"]["template"]["spec"]["containers"]
+        driver = next(one for one in job["spec"]["template"]["spec"]["containers"] if one["name"] == DRIVER)
         text = next((one.get("value") for one in driver["env"] if one["name"] == "BREAKEVEN_TRIAL"), None)
         address = json.loads(text or "{}").get("otherAddress")
         return str(address) if address is not None else None
@@ -335,6 +358,9 @@ class UpgradeGate:
             return ()
         if any(identity.has(one.fingerprint) for one in view.profiles):
             return ()
+        if not self.plan.arms[0].k:
+            # Asked without drafts, the new image has shown nothing of them.
+            return ()
         return carried_profile(self.transition, former, identity.fingerprint, after)
 
     def _wait(self, message: str, reason: ClusterReason | None = None) -> tuple[Action, ...]:
@@ -374,6 +400,13 @@ class UpgradeGate:
         started = self.transition.run.status.started_time or self.transition.now
         both = self.plan.replace(gpus_per_pod=2 * max(1, self.plan.gpus_per_pod))
         return budget_left_s(both, self._used_gpu_s, (self.transition.now - started).total_seconds())
+
+
+def _survived(trial: TrialState) -> TrialState:
+    """A trial whose engine died after its first answer, as one that goes on."""
+    if trial.reason is not ClusterReason.ENGINE_CRASHED or trial.ready is None:
+        return trial
+    return replace(trial, stage=TrialStage.MEASURING, reason=None, message="")
 
 
 def measured_with(target: Workload, profiles: Iterable[ProfileEntry], image: str) -> ProfileEntry | None:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from breakeven_operator.kinds import RUNS
-from breakeven_operator.plugin.kubectl_process import RUN, Kubectl
+from breakeven_operator.plugin.kubectl_process import RUN, Kubectl, KubectlError
 from breakeven_operator.plugin.service_table import text_of
 
-_LOST, _UNDECIDED = 1, 2
+_LOST, UNDECIDED = 1, 2
+# A gate takes up to an hour; an API server that restarts meanwhile is no loss.
+_MOST_FAILED = 12
 _UPGRADE, _DOES_NOT_START = "upgrade", "DoesNotStart"
 
 
@@ -27,10 +29,22 @@ def gate_manifest(service: str, images: tuple[str, str], arm: str | None) -> dic
 def followed(
     asked: Kubectl, name: str, pause: Callable[[], object], say: Callable[[str], object]
 ) -> Mapping[str, Any]:
-    """The run once it has ended; each new message on its way is said."""
-    said = ""
+    """The run once it has ended; each new message on its way is said, and that the API server does not answer for a while.
+
+    Raises:
+        KubectlError: the run cannot be read several times in a row.
+    """
+    said, failed = "", 0
     while True:
-        run = asked.get(RUN, name)
+        try:
+            run = asked.get(RUN, name)
+        except KubectlError as error:
+            if (failed := failed + 1) > _MOST_FAILED:
+                raise
+            say(str(error))
+            pause()
+            continue
+        failed = 0
         status = run.get("status") or {}
         if status.get("finishedTime"):
             return run
@@ -76,4 +90,4 @@ def gate_status(run: Mapping[str, Any]) -> int:
         return 0
     words = {one.get("word") for one in status.get("findings") or () if one["figure"] == _UPGRADE}
     lost = status.get("reason") in (words | {_DOES_NOT_START}) - {"Undecided"}
-    return _LOST if lost else _UNDECIDED
+    return _LOST if lost else UNDECIDED

@@ -19,7 +19,7 @@ import click
 from breakeven import __version__
 from breakeven.errors import BreakevenError, InputError
 from breakeven_operator.plugin.board_place import board_place
-from breakeven_operator.plugin.kubectl_process import PROFILE, Kubectl
+from breakeven_operator.plugin.kubectl_process import PROFILE, Kubectl, KubectlError
 from breakeven_operator.plugin.service_change import (
     ServiceChange,
     after,
@@ -310,9 +310,14 @@ def gate(
     name = str(run["metadata"]["name"])
     click.echo(f"calibrationrun/{name} created", err=wait or as_json)
     if wait:
-        run = gate_run.followed(
-            asked, name, lambda: time.sleep(LOOK_S), lambda line: click.echo(line, err=True)
-        )
+        try:
+            run = gate_run.followed(
+                asked, name, lambda: time.sleep(LOOK_S), lambda line: click.echo(line, err=True)
+            )
+        except KubectlError as error:
+            # Status 1 is a loss, and nothing is known of one.
+            click.echo(f"calibrationrun/{name}: {error}", err=True)
+            sys.exit(gate_run.UNDECIDED)
     if as_json:
         click.echo(json.dumps(gate_run.gate_document(run), indent=2))
     elif wait:

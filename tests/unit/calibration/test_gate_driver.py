@@ -75,8 +75,10 @@ FOUND = {"findings": [{"figure": "upgrade", "word": "Same"}]}
 
 async def test_the_pod_of_before_holds_its_engine_until_the_findings_are_there(slept: list[float]) -> None:
     trial = environment("before")
-    assert await run_gate(trial, PointStore(trial, Runs({}, {}, FOUND))) == "both engines were asked"
-    assert len(slept) == 2
+    without = {"findings": [{"figure": "answers", "word": "Same"}]}
+    runs = Runs({}, {}, without, FOUND)
+    assert await run_gate(trial, PointStore(trial, runs)) == "both engines were asked"
+    assert len(slept) == 3, "what is noted before the fields is no end"
 
 
 async def test_the_pod_of_before_ends_with_its_run() -> None:
@@ -106,13 +108,17 @@ async def test_the_driver_of_now_asks_both_and_stores_what_was_found(
     monkeypatch.setattr(gate_driver, "try_upgrade", tried)
     trial, runs = environment("after", address), Runs(starts(), starts("before"), starts("before", "after"))
     assert await run_gate(trial, PointStore(trial, runs)) == "Slower"
-    before, after, plan, _ = asked
+    before, after, plan, _, note = asked
     assert (before.url, after.url) == (url, "https://10.0.0.2:8001")
     assert before.model == after.model == "tiny"
     assert plan.arm.name == "eagle/3"
     assert plan.start_s == (40.0, 40.0)
     assert plan.max_seconds == 1.0, "the run began long ago: the budget is over"
-    ((written),) = runs.applied
+    await note(
+        UpgradeReport(UpgradeWord.SLOWER, (UpgradeFinding("answers", None, None, None, None, None, "alike"),))
+    )
+    written, noted = runs.applied
+    assert noted["status"] == {"findings": [{"figure": "answers", "message": "alike"}]}
     assert written["manager"] == "breakeven-trial-after"
     assert written["status"] == {
         "findings": [

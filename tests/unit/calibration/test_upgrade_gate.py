@@ -303,3 +303,103 @@ def test_a_gate_that_is_none_is_refused_in_one_line_and_holds_no_gpu(spec):
     assert "spec" in status["message"]
     assert "expected" in status["message"]
     assert not world.jobs
+
+
+def test_both_pods_prefer_one_machine_and_count_as_two_of_those_that_are_allowed():
+    world = gate()
+    both(world)
+    assert world.status["plan"]["podsAtOnce"] == 2
+    made = job(world, "after")
+    assert made is not None
+    (beside,) = made["spec"]["template"]["spec"]["affinity"]["podAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert beside["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_an_engine_that_starts_again_is_not_taken_for_one_that_has_answered():
+    world = gate()
+    before, _ = both(world)
+    assert all(one["readyTime"] for one in world.status["armStatuses"])
+    before["status"]["podIP"] = "10.0.0.9"
+    world.turn()
+    world.pods.clear()
+    world.turn()
+    placed(world, "before")
+    world.turn()
+    assert job(world, "after") is not None
+    assert not any("readyTime" in one for one in world.status["armStatuses"]), "both load again"
+
+
+def test_an_engine_of_now_that_the_network_fails_before_its_first_answer_starts_once_more():
+    world = gate()
+    for attempt in (1, 2):
+        world.turn()
+        world.turn()
+        world.start_driver(placed(world, "before"))
+        world.turn()
+        died(world, placed(world, "after", "10.0.0.2"), "ConnectionError: Connection refused by the hub")
+        status = world.turn()
+        assert (status.get("reason") == "DoesNotStart") is (attempt == 2), status
+        world.pods.clear()
+    assert "does not answer" in status["message"]
+
+
+@pytest.mark.parametrize("dead", [(0,), (1,), (0, 1)])
+def test_an_engine_that_dies_of_a_field_is_left_to_the_driver_which_has_noted_the_rest(dead):
+    world = gate()
+    pods = both(world)
+    world.status["findings"] = [{"figure": "answers", "word": "Same", "message": "all alike"}]
+    for one in dead:
+        died(world, pods[one], "AssertionError: top_k")
+    status = world.turn()
+    assert status["phase"] == "Measuring", status
+    assert len(world.jobs) == 2
+    found(world, "Same")
+    assert world.turn()["reason"] == "Same"
+
+
+def test_an_engine_that_dies_while_no_driver_asks_is_not_waited_for():
+    world = gate()
+    pods = both(world)
+    world.status["findings"] = [{"figure": "answers", "word": "Same", "message": "all alike"}]
+    died(world, pods[0], "AssertionError: top_k")
+    pods[1]["status"]["containerStatuses"][0]["state"] = {
+        "terminated": {"exitCode": 1, "message": "gone", "finishedAt": timestamp(world.now)}
+    }
+    world.turn()
+    assert not world.jobs
+
+
+def test_a_container_that_was_put_into_a_job_is_not_taken_for_the_driver():
+    world = gate()
+    both(world)
+    made = job(world, "after")
+    assert made is not None
+    made["spec"]["template"]["spec"]["containers"].append({"name": "scanner", "image": "x"})
+    assert world.turn()["phase"] == "Measuring"
+
+
+def test_a_schedule_has_no_table_yet_and_is_refused_in_one_line():
+    world = gate(arms=["eagle/schedule"])
+    assert world.service is not None
+    world.service["spec"]["candidates"]["methods"][0]["schedule"] = "Auto"
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Failed", "InvalidSpec")
+    assert status["message"].startswith(
+        "spec.arms: eagle/schedule is no arm of the service that a gate compares"
+    )
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_findings_that_are_seen_later_than_the_end_of_their_driver_are_waited_for(comes):
+    world = gate()
+    _, after = both(world)
+    world.finish_job(after, job(world, "after"))
+    status = world.turn(5)
+    assert status["phase"] != "Failed", status
+    if comes:
+        found(world, "Same")
+    status = world.turn(40)
+    assert status["reason"] == ("Same" if comes else "Undecided")
+    assert comes or "its driver ended without findings" in status["message"]

@@ -20,6 +20,7 @@ case "$*" in
 create*) cat > "{folder}/given"; cat "{folder}/created";;
 "get calibrationruns"*)
   n=$(($(cat "{folder}/looks" 2>/dev/null || echo 0) + 1)); echo $n > "{folder}/looks"
+  if [ $n -le $(cat "{folder}/silent" 2>/dev/null || echo 0) ]; then echo 'connection refused' >&2; exit 1; fi
   if [ $n -lt 3 ]; then cat "{folder}/goes"; else cat "{folder}/ended"; fi;;
 *"speculativeservices.breakeven.dev nobody"*) echo 'Error from server (NotFound): specsvc "nobody" not found' >&2; exit 1;;
 *speculativeservices*) cat "{folder}/service";;
@@ -121,16 +122,24 @@ def test_with_wait_the_exit_status_is_the_word_s(verb, ended, status, last):
     ]
 
 
+@pytest.mark.parametrize(("silent", "status"), [(2, 0), (20, 2)])
+def test_an_api_server_that_does_not_answer_for_a_while_is_no_loss(verb, silent, status):
+    verb.put("silent", silent)
+    done = verb("chat", *IMAGES, "--wait")
+    assert done.exit_code == status, done.output
+    assert "connection refused" in done.stderr
+
+
 def test_the_page_shows_what_is_printed():
     command = f"gate chat {' '.join(IMAGES)} --wait"
-    sentence = "24.9 ms before, 35.3 ms after: 1.418 times (1.39 to 1.446)"
+    sentence = "24.9 ms before, 35.3 ms after: 1.418 times (1.390 to 1.446)"
     rows = [
         {"figure": "upgrade", "word": "Slower", "message": sentence},
         {"figure": "time per output token at 8 clients", "word": "Slower", "message": sentence},
         {
-            "figure": "prefix cache hits",
+            "figure": "prefix-cache hits",
             "word": "Same",
-            "message": "79 % of prompt tokens before, 79 % after",
+            "message": "79 % before, 79 % after: 1.000 times (0.982 to 1.018)",
         },
     ]
     printed = "\n".join(gate_text(run("Failed", "Slower", f"Slower: {sentence}", rows)))

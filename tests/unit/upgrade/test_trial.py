@@ -11,12 +11,16 @@ from typing import Any
 
 import click.testing
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from breakeven.answering.prompt_set import shipped_prompts
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import gate
+from breakeven.load_driver.asking import ask
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.sent_workload import SentWorkload
+from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode
 from breakeven.upgrade.record import UpgradeReport, UpgradeWord
 from breakeven.upgrade.trial import UpgradePlan, try_upgrade
@@ -129,8 +133,21 @@ async def test_the_engine_before_must_run_the_arm():
             await tried(urls, [])
 
 
+LONGER = {**EAGLE, "num_speculative_tokens": 5}
+
+
+@in_virtual_time
+async def test_engines_of_two_arms_are_not_compared():
+    async with both(engine(), (EAGLE, LONGER)) as urls:
+        with pytest.raises(EngineError, match="draft up to 3 and 5 tokens per step; expected one arm"):
+            await tried(urls, [])
+
+
 def run_gate(
-    monkeypatch: pytest.MonkeyPatch, after: Mapping[str, Any], *arguments: str
+    monkeypatch: pytest.MonkeyPatch,
+    after: Mapping[str, Any],
+    *arguments: str,
+    arm: Mapping[str, Any] | None = EAGLE,
 ) -> click.testing.Result:
     """`breakeven gate` of two engines in virtual time; their addresses are `old` and `new`."""
     urls: dict[str, str] = {}
@@ -140,7 +157,7 @@ def run_gate(
 
         @in_virtual_time
         async def in_time() -> None:
-            async with both(after) as (urls["http://old"], urls["http://new"]):
+            async with both(after, (EAGLE, arm)) as (urls["http://old"], urls["http://new"]):
                 found.append(await report)
 
         in_time()
@@ -177,7 +194,9 @@ def test_the_command_says_one_word_writes_a_document_and_exits_by_the_word(monke
     assert "fields accepted" in result.stderr
 
 
-def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, tmp_path):
+@pytest.fixture
+def past(tmp_path: Path) -> str:
+    """Path of a profile of no speculation and the arm."""
     profile = tmp_path / "past.json"
     arms = {NO_SPECULATION: (0.2, 0.02), ARM: (0.02, 0.001)}
     profile.write_text(
@@ -185,7 +204,32 @@ def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, tmp_path):
             arms, {NO_SPECULATION: 1.0, ARM: 2.5}, prompt_tokens=16.0, output_tokens=16.0, gpu="H100"
         )
     )
-    result = run_gate(monkeypatch, engine(), "--from-profile", str(profile), "--arm", "eagle3/3", "--json")
+    return str(profile)
+
+
+@pytest.mark.parametrize(
+    ("runs", "word", "said"),
+    [
+        (None, "AcceptanceLost", "no drafts are counted any more"),
+        (LONGER, "Undecided", "up to 5 tokens per step"),
+    ],
+)
+def test_an_engine_of_another_arm_than_the_profile_s_is_not_taken_for_it(monkeypatch, past, runs, word, said):
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", arm=runs)
+    assert f"\n{word}" in f"\n{result.stdout}"
+    assert said in result.stdout
+
+
+def test_a_profile_of_another_model_is_said(monkeypatch, past):
+    document = json.loads(Path(past).read_text())
+    document["provenance"]["model"] = "org/other"
+    Path(past).write_text(json.dumps(document))
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3")
+    assert "model: not compared: the profile is of org/other, the engine serves tiny" in result.stdout
+
+
+def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, past):
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", "--json")
     told = {one["figure"]: one for one in json.loads(result.stdout)["findings"]}
     assert "not compared" in told["answers"]["sentence"]
     assert "time per output token at 1 client" in told
@@ -195,6 +239,7 @@ def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, tmp_path):
     ("arguments", "said"),
     [
         ((), "one of --from-url and --from-profile is needed"),
+        (("--from-url", "http://new/"), "both http://new; expected two engines"),
         (("--from-url", "http://old", "--arm", "eagle3"), "expected none or such as eagle3/3"),
         (("--from-url", "http://old", "--concurrency", "1"), "expected two, a low and a high one"),
         (("--from-url", "http://old", "--concurrency", "1", "--rps", "2"), "--concurrency excludes --rps"),
@@ -237,3 +282,79 @@ async def test_a_field_of_which_an_engine_dies_is_refused_and_the_rest_was_compa
     assert (fields.word, fields.sentence) == (UpgradeWord.REFUSED, "refused, and accepted before: top_k")
     assert "after: died of top_k: no answer" in said
     assert word_of(report, "prefix-cache hits") is UpgradeWord.SAME
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@in_virtual_time
+async def test_an_engine_that_is_healthy_and_answers_nothing_ends_in_time_with_its_word(side):
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "tiny"}]})
+        await asyncio.sleep(0.0 if request.method == "GET" else 600.0)
+        return web.Response(text="")
+
+    silent = web.Application()
+    silent.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(silent) as server, simulated(engine(), EAGLE) as url:
+        urls = [url]
+        urls.insert(side, str(server.make_url("/")))
+        begun_s = asyncio.get_running_loop().time()
+        report = await tried((urls[0], urls[1]), [], 50.0)
+        took_s = asyncio.get_running_loop().time() - begun_s
+    assert report.word is (UpgradeWord.DOES_NOT_START if side else UpgradeWord.UNDECIDED), report
+    assert took_s < 120.0
+    if side:
+        assert "no answer to a first request" in report.findings[0].sentence
+
+
+def chosen(**fields: Any) -> dict[str, Any]:
+    return {"prompt_token_ids": [2], "choices": [{"token_ids": [1, 2], "finish_reason": "stop", **fields}]}
+
+
+class Garbled(EngineClient):
+    """An engine whose answers are JSON of another shape than vLLM's."""
+
+    def __init__(self, document: Any) -> None:
+        super().__init__(Endpoint(NOWHERE))
+        self.document = document
+
+    async def model(self) -> str:
+        return "tiny"
+
+    async def whole(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self.document
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        [],
+        {"choices": [None]},
+        chosen(message=5),
+        chosen(message={"tool_calls": [5], "content": [1], "reasoning": 7}),
+        chosen(message={"tool_calls": 5}),
+        chosen(message={"tool_calls": [{"function": "act"}]}, text=[3]),
+    ],
+)
+@in_virtual_time
+async def test_answers_of_another_shape_are_flawed_or_refused_and_no_fault_of_the_gate(document):
+    prompts = shipped_prompts()
+    given = await ask(Garbled(document), "after", prompts, 10.0)
+    assert all(one.flaw is not None for one in given.answers)
+    assert len(given.answers) + given.refused >= len(prompts)
+
+
+@pytest.mark.parametrize("count", ['"a"', "1e999", "null", "[4]"])
+@in_virtual_time
+async def test_a_usage_that_counts_no_tokens_is_a_failed_request(count):
+    async def stream(_: web.Request) -> web.Response:
+        usage = f'{{"usage": {{"prompt_tokens": 3, "completion_tokens": {count}}}}}'
+        return web.Response(text=f"data: {usage}\n\ndata: [DONE]\n\n")
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", stream)
+    async with TestServer(app) as server, EngineClient(Endpoint(str(server.make_url("/")))) as client:
+        record = RequestRecord(scheduled_s=0.0, sent_s=0.0)
+        await client.complete("hello", 4, record)
+    assert record.error == "no output tokens"

@@ -100,7 +100,7 @@ def command(
     """Compare two engines, such as two versions of vLLM with one model and one arm, and say one word.
 
     Same, Faster (exit 0), Slower, AcceptanceLost, CacheLost, AnswersDiffer, Refused, DoesNotStart (exit 1), or Undecided with what it
-    would take (exit 2). Nobody else may use the engines meanwhile. No prompt and no answer leaves them.
+    would take (exit 2). An input that is refused also exits with 1, without a word. Nobody else may use the engines meanwhile. No prompt and no answer leaves them.
 
     \b
     Examples:
@@ -110,6 +110,8 @@ def command(
     """
     if (from_url is None) == (from_profile is None):
         raise click.UsageError("one of --from-url and --from-profile is needed")
+    if from_url is not None and from_url.rstrip("/") == to_url.rstrip("/"):
+        raise click.UsageError(f"--from-url and --to-url are both {to_url}; expected two engines")
     report = asyncio.run(_report(from_url, from_profile, to_url, options))
     result = document(_FIELDS, report, versions=dict(report.versions))
     result["confidence"] = DEFAULT_CONFIDENCE

@@ -132,11 +132,17 @@ def _are_ids(found: object) -> TypeGuard[list[int]]:
 
 def _text(prompt: GatePrompt, choice: Mapping[str, Any]) -> str | None:
     """The text that is held to the demanded form; None if a demanded tool was not called."""
-    message = choice.get("message") or {}
+    message = _fields(choice.get("message"))
     if prompt.form is Form.TOOL:
-        calls = message.get("tool_calls") or [{}]
-        arguments = (calls[0].get("function") or {}).get("arguments")
+        calls = message.get("tool_calls")
+        called = calls[0] if isinstance(calls, list) and calls else None
+        arguments = _fields(_fields(called).get("function")).get("arguments")
         return arguments if isinstance(arguments, str) else None
     text = message.get("content") if prompt.messages is not None else choice.get("text")
     # A model that reasons may spend all of its tokens on that.
-    return text or message.get("reasoning") or message.get("reasoning_content") or ""
+    found = (text, message.get("reasoning"), message.get("reasoning_content"))
+    return next((one for one in found if isinstance(one, str) and one), "")
+
+
+def _fields(found: object) -> Mapping[str, Any]:
+    return found if isinstance(found, Mapping) else {}

@@ -286,7 +286,9 @@ def _read_usage(tail: bytes, record: RequestRecord) -> str | None:
             return "error in the stream"
         usage = content.get("usage")
         if isinstance(usage, dict):
-            record.prompt_tokens = int(usage.get("prompt_tokens") or 0)
-            record.output_tokens = int(usage.get("completion_tokens") or 0)
+            counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+            record.prompt_tokens, record.output_tokens = (
+                one if isinstance(one, int) else 0 for one in counts
+            )
             return None if record.output_tokens > 0 else "no output tokens"
     return "no usage in the stream"

@@ -23,8 +23,10 @@ from breakeven.upgrade.comparison import (
     FEWEST_PAIRS,
     LATENCIES,
     Judged,
+    drafts_nothing,
     judged_change,
     latency_limits,
+    no_drafts,
     not_compared,
     reported,
 )
@@ -52,6 +54,9 @@ def _acceptance(profile: Profile, arm: Arm, windows: Sequence[Point]) -> Iterato
     """Tokens per step, and shares by position beside them."""
     past, name = profile.arm(arm), "tokens per step"
     if not arm.k:
+        return
+    if drafts_nothing(windows):
+        yield no_drafts(name)
         return
     if past.acceptance is None or past.tokens_per_step is None or past.acceptance.tokens_per_step_ci is None:
         yield not_compared(name, "the profile has no bounds of them")

@@ -104,6 +104,17 @@ def not_compared(name: str, why: str) -> Judged:
     return Judged(UpgradeFinding(name, None, None, None, None, None, f"not compared: {why}"))
 
 
+def drafts_nothing(windows: Sequence[Point]) -> bool:
+    """Whether no window counts a draft; False without windows."""
+    return bool(windows) and not any(window.accept for window in windows)
+
+
+def no_drafts(name: str) -> Judged:
+    """The finding of an engine whose arm drafts and which counts no drafts."""
+    said = "no drafts are counted any more"
+    return Judged(UpgradeFinding(name, None, None, None, None, UpgradeWord.ACCEPTANCE_LOST, said))
+
+
 def _fields(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     """What the service's requests may carry."""
     tried = set(before.accepted) & {*after.accepted, *after.refused}
@@ -191,9 +202,8 @@ def _acceptance(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
         yield not_compared("tokens per step", "neither engine drafts, or drafts are not counted")
         return
     name = "tokens per step"
-    if after.windows and not any(window.accept for window in after.windows):
-        said = "no drafts are counted any more"
-        yield Judged(UpgradeFinding(name, None, None, None, None, UpgradeWord.ACCEPTANCE_LOST, said))
+    if drafts_nothing(after.windows):
+        yield no_drafts(name)
         return
     pairs = _matched(before.windows, after.windows)
     steps = [(_tokens_per_step(old), _tokens_per_step(new)) for old, new in pairs.values()]

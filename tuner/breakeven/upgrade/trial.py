@@ -23,7 +23,7 @@ from breakeven.phrases import latency_text
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.upgrade.against_profile import compare_with_past
-from breakeven.upgrade.comparison import compare
+from breakeven.upgrade.comparison import compare, not_compared
 from breakeven.upgrade.record import EngineRecord, UpgradeReport
 from breakeven.upgrade.service_fields import FIELDS, request_with
 
@@ -36,6 +36,12 @@ _COMPARED_PROMPTS, _OTHER_PROMPTS = 60, 24
 _ANSWERS_SHARE = 0.2
 """Of the time: for the answers of one engine, and again for their judgement by the other."""
 _ROUNDS, _REQUESTS_OF_A_ROUND, _SHARED = 4, 8, 0.8
+_PREFIXES_SHARE = 0.25
+"""Of the time: for all rounds of prompts that begin alike."""
+_FIRST_SHARE = 0.5
+"""Of the time that is left for windows: for the first request of an engine, which may not answer any."""
+_PATIENCE = 5.0
+"""Times what the engine before took for it: so long the engine after may take at least."""
 _PREFIX_TOKENS = 1024
 _LONGEST_WINDOW_S, _SHORTEST_WINDOW_S = 20.0, 2.0
 _FEWEST_ANSWERS = 4.0
@@ -66,15 +72,24 @@ class UpgradePlan:
     start_s: tuple[float | None, float | None] = (None, None)
 
 
+async def _not_noted(_: UpgradeReport) -> None:
+    """Nobody asks for the report without the fields."""
+
+
 async def try_upgrade(
-    before: Endpoint, after: Endpoint, plan: UpgradePlan, say: Callable[[str], None]
+    before: Endpoint,
+    after: Endpoint,
+    plan: UpgradePlan,
+    say: Callable[[str], None],
+    note: Callable[[UpgradeReport], Awaitable[None]] = _not_noted,
 ) -> UpgradeReport:
     """Ask both engines and compare them; `say` gets lines of progress without any text of prompts and answers.
 
-    An engine `after` that does not answer is a result (`DoesNotStart`).
+    An engine `after` that does not answer is a result (`DoesNotStart`). `note` gets the report without the fields, of which an engine
+    may die.
 
     Raises:
-        EngineError: the engine `before` does not answer, or the arm is not what it runs.
+        EngineError: the engine `before` does not answer, or the arm is not what it runs, or the other engine runs another one.
     """
     sampling = plan.workload.sampling
     async with EngineClient(before, sampling) as old, EngineClient(after, sampling) as new:
@@ -84,9 +99,16 @@ async def try_upgrade(
             second = await _first_look(new, plan, 1)
         except EngineError as error:
             return compare(first, EngineRecord(failure=str(error)), name)
+        drafts = [(await _running(client)).k for client in (old, new)]
+        if all(drafts) and drafts[0] != drafts[1]:
+            raise EngineError(
+                f"the engines draft up to {drafts[0]} and {drafts[1]} tokens per step; expected one arm"
+            )
         run = _EnginesTried([(old, first), (new, second)], plan, say)
-        for part in (run.prefixes, run.answers, run.windows, run.fields):
+        for part in (run.prefixes, run.answers, run.windows):
             await run.tried(part)
+        await note(compare(run.records[0], run.records[1], name))
+        await run.tried(run.fields)
         return compare(run.records[0], run.records[1], name)
 
 
@@ -97,6 +119,7 @@ async def try_against(
 
     Raises:
         NotIdentifiedError: the profile has no such arm.
+        EngineError: the engine drafts by another length, or where the arm has no drafts.
     """
     _ = profile.arm(arm)
     async with EngineClient(after, plan.workload.sampling) as new:
@@ -104,11 +127,18 @@ async def try_against(
             look = await _first_look(new, plan, 1)
         except EngineError as error:
             return compare(EngineRecord(), EngineRecord(failure=str(error)), arm.name)
+        if (await _running(new)).k:
+            # An engine that drafts nothing any more has lost its acceptance.
+            await check_arm(new, arm)
         run = _EnginesTried([(new, look)], plan, say)
         await run.tried(run.windows)
         if run.records[-1].failure is not None:
             return compare(EngineRecord(), run.records[-1], arm.name)
-        return compare_with_past(profile, arm, run.records[-1])
+        report, known = compare_with_past(profile, arm, run.records[-1]), profile.provenance.get("model")
+        if known in {None, await new.model()}:
+            return report
+        other = not_compared("model", f"the profile is of {known}, the engine serves {await new.model()}")
+        return replace(report, findings=(other.finding, *report.findings))
 
 
 async def _first_look(client: EngineClient, plan: UpgradePlan, side: int) -> EngineRecord:
@@ -203,8 +233,12 @@ class _EnginesTried:
         workload = self._plan.workload
         tokens = max(workload.prompt_tokens, _PREFIX_TOKENS)
         wanted = SentWorkload(tokens, 2, workload.seed, prefix_share=_SHARED)
-        with contextlib.suppress(EngineError):
-            # Too long for the model: its cache cannot be compared.
+        with contextlib.suppress(EngineError, TimeoutError):
+            # Too long for the model, or for the time: its cache cannot be compared.
+            await self._prefix_rounds(wanted)
+
+    async def _prefix_rounds(self, wanted: SentWorkload) -> None:
+        async with asyncio.timeout(_PREFIXES_SHARE * self._left_s()):
             prose = await sized_prose(self.clients[0], wanted)
             hits: list[list[float]] = [[] for _ in self.clients]
             for number in range(_ROUNDS):
@@ -241,8 +275,21 @@ class _EnginesTried:
     async def windows(self) -> None:
         """Pairs of windows at each load as far as the time goes: A B, B A."""
         plan = self._plan
-        trials = [await self._trial(client) for client in self.clients]
-        alone_s = max([await _alone_s(one, trial) for one, trial in zip(self.clients, trials, strict=True)])
+        trials, alone = list[Trial](), list[float]()
+        begun_s, longest_s = time.monotonic(), _FIRST_SHARE * self._left_s()
+        for client in self.clients:
+            try:
+                trial, lone_s = await self._first_answer(client, longest_s)
+            except EngineError as error:
+                if client is self.clients[0]:
+                    raise
+                # The engine before has answered the same request.
+                self.records[-1] = replace(self.records[-1], failure=str(error))
+                return
+            trials.append(trial)
+            alone.append(lone_s)
+            longest_s = max(longest_s, _PATIENCE * (time.monotonic() - begun_s))
+        alone_s = max(alone)
         window_s = self._left_s() / (PAIRS * len(plan.loads) * len(self.clients)) - 3.0 * alone_s
         window_s = min(max(window_s, _SHORTEST_WINDOW_S, _FEWEST_ANSWERS * alone_s), _LONGEST_WINDOW_S)
         for pair in range(PAIRS):
@@ -262,6 +309,26 @@ class _EnginesTried:
         self.records[side] = replace(known, windows=(*known.windows, point))
         shown = "-" if point.tpot_mean_s is None else latency_text(point.tpot_mean_s)
         self._say(f"pair {point.replicate} at {point.load}, {_SIDES[side]}: {shown} per token")
+
+    async def _first_answer(self, client: EngineClient, longest_s: float) -> tuple[Trial, float]:
+        """The requests of the windows for an engine, and the latency of a lone one.
+
+        Raises:
+            EngineError: each of a few tries fails, or all of them together last too long.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                async with asyncio.timeout(longest_s):
+                    trial = await self._trial(client)
+                    return trial, await _alone_s(client, trial)
+            except TimeoutError:
+                raise EngineError(
+                    f"no answer to a first request for {longest_s:.0f} s; expected one"
+                ) from None
+            except EngineError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
 
     async def _trial(self, client: EngineClient) -> Trial:
         workload, arm = self._plan.workload, self._plan.arm or await _running(client)
