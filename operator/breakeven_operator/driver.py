@@ -376,7 +376,9 @@ _CODES: Mapping[type[Exception], int] = {
 }
 
 
-def _sweep(trial: TrialEnvironment, run: CalibrationRun, store: PointStore) -> tuple[Sweep, list[Point]]:
+def sweep_of_start(
+    trial: TrialEnvironment, run: CalibrationRun, store: PointStore
+) -> tuple[Sweep, list[Point]]:
     """The sweep of this start by what the run has measured, and the points of the arm's first start if this is the second one.
 
     Raises:
@@ -425,7 +427,7 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
     """
     store = PointStore(trial, runs)
     run = await store.load()
-    sweep, first = _sweep(trial, run, store)
+    sweep, first = sweep_of_start(trial, run, store)
     if store.points:
         _LOG.info("%s: going on after %d points", trial.arm_name, len(store.points))
     shown = ""
@@ -468,13 +470,17 @@ async def run_trial(trial: TrialEnvironment, runs: Cluster) -> Finished:
 
 
 def _arms_beside(trial: TrialEnvironment, run: CalibrationRun) -> dict[Arm, PlannedArm]:
-    """The arms that are measured at the same time, in the plan's order and this one included; empty if it is measured alone."""
-    plan = run.status.plan
+    """The arms that are measured at the same time, by their draft length and this one included; empty if it is measured alone.
+
+    An arm that is over is none of them: its points are read as of any arm before.
+    """
+    plan, over = run.status.plan, {one.arm for one in run.status.arm_statuses if one.over}
     if trial.document.plan.pods_at_once is None or plan is None or trial.document.arm.scheduled:
         return {}
     return {
         arm_drafting(one.method, one.k, one.candidate, ADAPTIVE if one.adaptive else None): one
         for one in sorted(plan.beside(trial.document.arm), key=lambda one: one.k)
+        if one.arm == trial.arm_name or one.arm not in over
     }
 
 

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.load_driver import course
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.course import Beside, Sweep, loads_of
 from breakeven.load_driver.design import Finished, SweepSettings, SweepStep
 from breakeven.load_driver.measuring import MeasuredWindow, Precision, Trial, measure
+from breakeven.load_driver.next_point import Purchase, next_point
 from breakeven.load_driver.question import Question
 from breakeven.load_driver.sent_workload import ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import (
@@ -390,6 +392,34 @@ async def test_a_sweep_beside_others_goes_on_without_an_engine_that_dies_or_does
     assert len(dead) < len(none) == len(late) == 5
     # A minute is the least patience of a sweep.
     assert max(ended[NO_SPECULATION].values()) < 200.0
+
+
+@in_virtual_time
+async def test_points_of_an_arm_that_was_beside_count_in_the_choice_of_loads_when_it_is_over():
+    sweep, told = replace(SWEEP, arms=ARMS[:2]), list[int]()
+    async with engines(ARMS[:2]) as (_, clients):
+        theirs, _, _ = await swept(clients[:1], replace(SWEEP, arms=ARMS[:1]))
+
+        async def beside() -> dict[Arm, Sequence[Point] | None]:
+            told.append(len(theirs))
+            return {NO_SPECULATION: theirs[:2], EAGLES[0]: []} if len(told) == 1 else {EAGLES[0]: []}
+
+        asked = list[Sequence[Point]]()
+        with pytest.MonkeyPatch.context() as patched:
+
+            def noted(question: Question, seen: Sequence[Point], left_s: float) -> Purchase | Finished:
+                asked.append([point for point in seen if point.arm == NO_SPECULATION])
+                return next_point(question, seen, left_s)
+
+            patched.setattr(course, "next_point", noted)
+            question = Question(ARMS[:2], SETTINGS, expected_rps=(1.0, 2.0), lone_s=1.0)
+            mine = replace(sweep, question=question, beside=Beside(EAGLES[0], beside))
+
+            async def keep(_: Point) -> None:
+                pass
+
+            await run_sweep({EAGLES[0]: clients[1]}, mine, [], on_point=keep)
+    assert asked[-1] == loads_of(theirs[:2])
 
 
 async def test_an_engine_that_is_gone_is_an_error_of_the_engine_also_on_its_metrics_page():

@@ -26,15 +26,19 @@ from breakeven_operator.calibration.transition import (
     usable_points,
 )
 from breakeven_operator.calibration.trial_state import (
+    HELD_BACK,
     UNDER_WAY,
     TrialStage,
     TrialState,
     followed,
+    held_back,
+    is_held_back,
     kept_words,
     outlives,
     over,
     place_is_held,
     seen,
+    seen_beside,
     stopped,
     trial_of,
     word_of,
@@ -58,7 +62,6 @@ from breakeven_operator.workloads.target import Refusal
 
 # So long a pod may wait for a place while others of its run hold theirs.
 _PATIENCE_S = 120
-_HELD_BACK = "no place beside the others: it waits for them"
 
 
 @dataclass
@@ -201,17 +204,17 @@ class Trials:
             if left_out := self._left_out(at, one):
                 self._skip(at, left_out)
                 continue
-            trial = trials[at] = trial_of(self.transition, self.plan, one.arm)
+            trial = trial_of(self.transition, self.plan, one.arm)
             if self.plan.image_digest and trial.images - {self.plan.image_digest}:
                 return self._other_image(one, trial)
-            self.arms[at] = seen(self.arms[at], trial, self.plan.gpus_per_pod)
+            self.arms[at], trials[at] = seen_beside(self.arms[at], trial, self.plan, self.transition)
         for at, trial in trials.items():
             if not self._spent and worth_another_start(self.arms[at], trial):
                 message = f"{trial.message}; starting it once more"[:1024]
                 self._note(at, phase=ArmPhase.STARTING, reason=str(trial.reason), message=message)
             else:
-                status, now = self.transition.run.status, self.transition.now
-                self.arms[at] = followed(self.arms[at], trial, status, now)
+                status = self.transition.run.status
+                self.arms[at] = followed(self.arms[at], trial, status, self.transition.now)
         if self._spent:
             self._stop(0)
         left = {at: trial for at, trial in trials.items() if not self.arms[at].over}
@@ -234,10 +237,8 @@ class Trials:
             for at in (waiting if placed else waiting[1:])
             if (since := made.get(str(self.arms[at].job))) and self.transition.now - since > patience
         ]
-        for at in late:
-            why = {"reason": str(ClusterReason.UNSCHEDULABLE), "message": _HELD_BACK}
-            self._note(at, phase=ArmPhase.WAITING, job=None, attempts=0, **why)
-        return f"{', '.join(self.arms[at].arm for at in late)}: {_HELD_BACK}" if late else ""
+        self.arms = [held_back(arm) if at in late else arm for at, arm in enumerate(self.arms)]
+        return f"{', '.join(self.arms[at].arm for at in late)}: {HELD_BACK}" if late else ""
 
     def _started_beside(self, left: Mapping[int, TrialState], held: str) -> tuple[Action, ...]:
         """Make the missing Jobs of arms side by side, and write how far each of them is."""
@@ -245,7 +246,7 @@ class Trials:
         kept = {at for at, one in left.items() if one.stage in UNDER_WAY and self.arms[at].job}
         absent = [at for at, one in left.items() if one.stage is TrialStage.ABSENT]
         # Arms that found no place come by themselves when the others are over.
-        wanted = [at for at in absent if self.arms[at].message != _HELD_BACK]
+        wanted = [at for at in absent if not is_held_back(self.arms[at])]
         wanted = wanted or ([] if kept or held else absent[:1])
         for at, trial in left.items():
             planned = self.plan.arms[at]

@@ -20,9 +20,10 @@ from breakeven.errors import InputError
 from breakeven.phrases import counted, spoken
 from breakeven.points.point import Point
 from breakeven.readers.reading import is_yaml, read_text
-from breakeven_operator.actions import Action, Delete, DoneFit, EmitEvent, WriteStatus
+from breakeven_operator.actions import Action, Create, Delete, DoneFit, EmitEvent, WriteStatus
 from breakeven_operator.calibration import podcopy
 from breakeven_operator.calibration.arm_trials import Trials
+from breakeven_operator.calibration.jobs import job_name
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.run_plan import make_plan
 from breakeven_operator.calibration.sending import named_files, text_of
@@ -36,9 +37,10 @@ from breakeven_operator.calibration.transition import (
     measured_of,
     stored,
 )
+from breakeven_operator.calibration.trial_state import held_back
 from breakeven_operator.calibration.upgrade_gate import UpgradeGate, admit_gate
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.kinds import RUNS, Ref
+from breakeven_operator.kinds import JOBS, RUNS, Ref
 from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources.calibrationrun import (
     ArmPhase,
@@ -123,9 +125,24 @@ def refused(view: RunView, write: RefusedWrite, now: datetime) -> tuple[Action, 
     if isinstance(write.action, WriteStatus):
         return (event,)
     plan = transition.run.status.plan
+    if plan is not None and plan.pods_at_once and (late := _arm_without_job(transition, write)):
+        # A quota of Jobs may hold fewer of them than there are places: the arms that have theirs go on.
+        statuses = transition.run.status.arm_statuses
+        arms = tuple(held_back(one) if one.arm == late else one for one in statuses)
+        return (*transition.write({"arm_statuses": arms}), event)
     if plan is not None and (now - write.since).total_seconds() > plan.pending_deadline_seconds:
         return transition.finish(RunPhase.FAILED, ClusterReason.WRITE_REFUSED, write.sentence)
     return (*transition.write({"reason": str(write.reason), "message": write.sentence[:1024]}), event)
+
+
+def _arm_without_job(transition: Transition, write: RefusedWrite) -> str | None:
+    """The arm whose Job is refused while others of the run are measured; None if none is."""
+    if not isinstance(write.action, Create) or write.action.resource != JOBS:
+        return None
+    run, refused_name = transition.run, write.action.body["metadata"]["name"]
+    there = {job["metadata"]["name"] for job in transition.view.jobs}
+    left = {job_name(run.metadata.name, one.arm): one.arm for one in run.status.arm_statuses if not one.over}
+    return left.get(refused_name) if there & left.keys() - {refused_name} else None
 
 
 def _unreadable(view: RunView, problem: InputError, now: datetime) -> tuple[Action, ...]:

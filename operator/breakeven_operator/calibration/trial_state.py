@@ -434,6 +434,21 @@ def over(
     return arm.replace(phase=phase, reason=str(reason), message=message[:1024], finished_time=ended)
 
 
+HELD_BACK = "no place beside the others: it waits for them"
+"""Message of an arm that gave its Job back while others beside it go on."""
+
+
+def held_back(arm: ArmStatus) -> ArmStatus:
+    """The status of an arm that comes after those beside it."""
+    why = {"reason": str(ClusterReason.UNSCHEDULABLE), "message": HELD_BACK}
+    return arm.replace(phase=ArmPhase.WAITING, job=None, attempts=0, **why)
+
+
+def is_held_back(arm: ArmStatus) -> bool:
+    """Whether an arm waits for the end of those beside it."""
+    return arm.message == HELD_BACK
+
+
 def seen(arm: ArmStatus, trial: TrialState, gpus: int) -> ArmStatus:
     """Pod, times and GPU-seconds as far as they are known; each pod holds `gpus`."""
     return arm.replace(
@@ -446,6 +461,20 @@ def seen(arm: ArmStatus, trial: TrialState, gpus: int) -> ArmStatus:
             (arm.earlier_gpu_seconds or 0.0) + trial.held_s * gpus,
         ),
     )
+
+
+def seen_beside(
+    arm: ArmStatus, trial: TrialState, plan: CalibrationPlan, transition: Transition
+) -> tuple[ArmStatus, TrialState]:
+    """As `seen` of an arm beside others, also if its status does not name its Job."""
+    arm = seen(arm, trial, plan.gpus_per_pod)
+    if trial.stage not in UNDER_WAY or arm.job is not None:
+        return arm, trial
+    if is_held_back(arm):
+        # The operator died before it took the Job away.
+        return arm, replace(trial, stage=TrialStage.ABSENT)
+    # The API server refused another Job, and the announcement of this one was taken back with it.
+    return arm.replace(job=job_name(transition.run.metadata.name, arm.arm), attempts=1), trial
 
 
 def followed(arm: ArmStatus, trial: TrialState, status: CalibrationRunStatus, now: datetime) -> ArmStatus:

@@ -74,7 +74,7 @@ def run_views(
         if waiting and may_start and view.target is not None and view.target.identifiable:
             # A run that waits for its own target must not keep the others waiting. What no other run waits for it may take, too.
             others = sum(phase_of(one) in _WAITING for one in unfinished) - 1
-            view = replace(view, places=max(1, places - others))
+            view = replace(view, places=max(_pods_of(run), places - others))
             places -= view.places
         views.append(view)
     return views
@@ -92,7 +92,9 @@ def _in_turn(
     holders = [
         run for run in unfinished if _holds_a_place(world, run, services) and not _is_overdue(run, now)
     ]
-    held = Counter(str(run["metadata"]["namespace"]) for run in holders)
+    held = Counter[str]()
+    for run in holders:
+        held[str(run["metadata"]["namespace"])] += _pods_of(run)
     unfinished.sort(
         key=lambda run: (phase_of(run) in _WAITING, held[run["metadata"]["namespace"]], _age(run))
     )
@@ -100,7 +102,9 @@ def _in_turn(
 
 
 def _pods_of(run: Manifest) -> int:
-    """Pods that a run under way has at a time."""
+    """Pods that a run under way has at a time; a gate compares two."""
+    if (run.get("spec") or {}).get("gate"):
+        return 2
     return int(((run.get("status") or {}).get("plan") or {}).get("podsAtOnce") or 1)
 
 

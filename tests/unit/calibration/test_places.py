@@ -118,3 +118,22 @@ def test_a_run_that_measures_its_arms_side_by_side_holds_a_place_for_each(at_onc
     hog = run("tenant", "hog", 1, "Measuring")
     hog["status"]["plan"] = {"podsAtOnce": at_once} if at_once else {}
     assert started([hog, run("llm", "mine", 2)], [("tenant", "gone")], places=2) == first
+
+
+def test_a_gate_holds_a_place_for_each_of_its_two_pods():
+    gate = run("tenant", "gate", 1, "Measuring")
+    gate["spec"]["gate"] = ["vllm:1", "vllm:2"]
+    waiting, services = [gate, run("llm", "mine", 2)], [("tenant", "gone")]
+    assert started(waiting, services, places=2) == []
+    assert started(waiting, services, places=3) == ["mine"]
+
+
+def test_of_those_that_wait_the_namespace_with_the_fewest_pods_comes_first():
+    wide = run("wide", "three", 1, "Measuring")
+    wide["status"]["plan"] = {"podsAtOnce": 3}
+    runs = [wide, *(run("narrow", f"one{at}", 2 + at, "Measuring", f"gone{at}") for at in range(2))]
+    services = [("wide", "gone"), ("narrow", "gone0"), ("narrow", "gone1")]
+    runs += [run("wide", "older", 5, service="a"), run("narrow", "younger", 6, service="b")]
+    # Both lack a service, so both end: the order is that of the views.
+    views = started(runs, services, places=7)
+    assert views == ["younger", "older"]

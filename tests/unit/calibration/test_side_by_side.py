@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from breakeven.load_driver.course import Sweep
 from breakeven.profile import Profile
 from breakeven_operator import calibration
-from breakeven_operator.actions import Create
+from breakeven_operator.actions import Create, Delete
 from breakeven_operator.calibration.jobs import job_name
+from breakeven_operator.driver import PointStore, TrialEnvironment, sweep_of_start
 from breakeven_operator.kinds import ARM_LABEL
+from breakeven_operator.refused_writes import RefusedWrite
+from breakeven_operator.resources.calibrationrun import CalibrationRun
 from fakes.calibration_world import World, fitted, timestamp
+from fakes.trial_run import StoredRun
 
 LAWS = {"none": (1.2, 0.060), "eagle/2": (0.9, 0.055), "eagle/7": (0.5, 0.045)}
 SECOND = [f"{arm}/again" for arm in reversed(LAWS)]
@@ -205,6 +211,64 @@ def test_an_operator_that_is_killed_before_it_makes_the_jobs_makes_the_missing_o
     assert len(running(world)) == 3
 
 
+def refuse(world: World, arm: str) -> None:
+    """One cycle in which the API server takes no Job of an arm, so nothing that stands behind it either."""
+    world.now += timedelta(seconds=15)
+    before, view = world.status, world.view()
+    actions = calibration.advance(view, world.now)
+    for done, action in enumerate(actions):
+        if isinstance(action, Create) and action.body["metadata"]["name"] == job_name("chat-7f3c2", arm):
+            world.do(actions[:done])
+            world.run["status"] = before
+            write = RefusedWrite(
+                "run-uid",
+                action,
+                True,
+                "exceeded quota: jobs",
+                1,
+                world.now,
+                world.now + timedelta(seconds=15),
+            )
+            world.do(calibration.refused(view, write, world.now))
+            return
+    raise AssertionError(actions)
+
+
+def test_a_quota_of_jobs_lets_the_arms_that_have_theirs_go_on_and_the_others_come_later():
+    world = started(turns=1)
+    refuse(world, "eagle/2")
+    assert running(world) == ["none"]
+    first = job_of(world, "none")["metadata"]["uid"]
+    for arm in ("eagle/2", "eagle/7"):
+        refuse(world, arm)
+    for _ in range(3):
+        world.turn()
+    assert running(world) == ["none"]
+    assert job_of(world, "none")["metadata"]["uid"] == first, "never made again"
+    assert world.arm_status("eagle/7")["message"] == "no place beside the others: it waits for them"
+    for arm in LAWS:
+        measured(world, placed(world, arm))
+    assert [one["phase"] for one in world.status["armStatuses"][:3]] == ["Done"] * 3
+
+
+def test_a_job_that_no_arm_beside_it_has_either_ends_the_run_at_its_deadline():
+    world = started(turns=1)
+    refuse(world, "none")
+    assert not world.jobs
+    assert world.status["reason"] == "WriteRefused"
+
+
+def test_an_operator_that_is_killed_before_it_takes_a_job_back_does_not_make_it_again_at_once():
+    world = started()
+    placed(world, "none", "eagle/2")
+    world.now += timedelta(seconds=60)
+    world.do(one for one in calibration.advance(world.view(), world.now) if not isinstance(one, Delete))
+    assert running(world) == list(LAWS)
+    for _ in range(2):
+        world.turn()
+    assert running(world) == ["none", "eagle/2"]
+
+
 def test_a_crashed_engine_is_started_once_more_beside_the_others():
     world = started()
     pods = placed(world, *LAWS)
@@ -265,3 +329,36 @@ def test_answers_wait_with_their_jobs_for_the_second_start_of_no_speculation():
     }  # fmt: skip
     measured(world, {"none/again": pods["none/again"]}, 2)
     assert not world.jobs
+
+
+@pytest.mark.parametrize("last", ["eagle/7", "eagle/adaptive"])
+def test_an_arm_that_comes_after_those_beside_it_chooses_its_loads_by_their_points(last):
+    world = World(places=3)
+    assert world.service is not None
+    if last == "eagle/adaptive":
+        (method,) = world.service["spec"]["candidates"]["methods"]
+        method |= {"draftLengths": [2], "adaptiveVerification": "Auto"}
+    world.turn()
+    world.turn()
+    assert world.status["plan"]["podsAtOnce"] == 3
+    for arm in ("none", "eagle/2"):
+        world.store(arm, 3, *LAWS[arm])
+    (driver,) = job_of(world, last)["spec"]["template"]["spec"]["containers"]
+    text = next(one["value"] for one in driver["env"] if one["name"] == "BREAKEVEN_TRIAL")
+    env = {"TRIAL": text, "NAMESPACE": "llm", "URL": "http://x", "NODE": "n0", "JOB_UID": "u"}
+    trial = TrialEnvironment.read({f"BREAKEVEN_{name}": value for name, value in env.items()})
+    own = trial.sweep.arms[0]
+
+    def sweep_now() -> Sweep:
+        run = CalibrationRun.read(world.run, "run")
+        return sweep_of_start(trial, run, PointStore(trial, StoredRun(world.run)))[0]
+
+    beside = sweep_now()
+    assert len(beside.arms) == 3
+    assert own in beside.arms
+    assert not beside.others
+    for arm in ("none", "eagle/2"):
+        world.arm_status(arm)["phase"] = "Done"
+    late = sweep_now()
+    assert late.arms == (own,)
+    assert len(late.others) == 6

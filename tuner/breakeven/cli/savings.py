@@ -102,6 +102,7 @@ def command(form: str, *, as_json: bool, **options: Any) -> None:
     hours are listed with the reason why nothing is claimed. Bounds add up linearly.
 
     \b
+    Examples:
       breakeven savings --prometheus http://localhost:9090 --since 90d
       breakeven savings --prometheus http://localhost:9090 --price-per-gpu-hour 2.5 --currency EUR -o csv
     """

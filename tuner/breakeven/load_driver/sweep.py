@@ -159,9 +159,13 @@ class _Run:
             if late is not None and len(found.get(late) or ()) > len(self._theirs.get(late, ())):
                 waited = set()
             gone = (over | (waited if given_up else set())) - set(self.sweep.own_arms)
-            self.sweep = replace(self.sweep, arms=tuple(one for one in self.sweep.arms if one not in gone))
-            others = (arm for arm in self.sweep.arms if arm not in self.sweep.own_arms)
-            self._theirs = {arm: list(found[arm] or ()) for arm in others}
+            # Loads are still chosen by what was measured of them.
+            left = [point for arm in gone for point in found.get(arm) or self._theirs.get(arm) or ()]
+            others = (*self.sweep.others, *loads_of(left))
+            arms = tuple(one for one in self.sweep.arms if one not in gone)
+            self.sweep = replace(self.sweep, arms=arms, others=others)
+            there = (arm for arm in arms if arm not in self.sweep.own_arms)
+            self._theirs = {arm: list(found[arm] or ()) for arm in there}
             if not waited - gone:
                 return
             await asyncio.sleep(MEETING_S)
