@@ -156,7 +156,9 @@ def known_past(kind: KnownPast, seed: int, end_s: int, days: int = 2, name: str 
     measured = world.speedup(load0) * math.exp(noise * rng.standard_normal())
     carried = tuple(one * math.exp(0.03 * rng.standard_normal()) for one in world.carried_rps)
     # Of the profile, with errors of its own.
-    law = replace(world, c2=tuple(one * math.exp(0.02 * rng.standard_normal()) for one in world.c2))
+    plain_c2, arm_c2 = world.c2
+    errors = np.exp(0.02 * rng.standard_normal(2)).tolist()
+    law = replace(world, c2=(plain_c2 * errors[0], arm_c2 * errors[1]))
     control = {
         hour: math.exp(noise * rng.standard_normal())
         for hour in range(grid.first_s // 3600 - 25, grid.last_s // 3600 + 2)
@@ -245,8 +247,8 @@ def _near_saturation(world: _World, rng: np.random.Generator, grid: TimeGrid) ->
     rolled_s = grid.first_s + round((0.75 - grid.first_s / DAY_S) % 1.0 * DAY_S)
     return replace(
         world,
-        c2=tuple(1.0 / one for one in most_rps),
-        carried_rps=tuple(0.85 * one for one in most_rps),
+        c2=(1.0 / most_rps[0], 1.0 / most_rps[1]),
+        carried_rps=(0.85 * most_rps[0], 0.85 * most_rps[1]),
         fleet_rps=replicas * min(most_rps) * float(rng.uniform(0.5, 0.95)) / (1.0 + swing),
         swing=swing,
         rolled_s=rolled_s,

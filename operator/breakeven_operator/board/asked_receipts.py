@@ -35,7 +35,7 @@ class FoundReceipts(NamedTuple):
 _ASKED = FoundReceipts(problem="Prometheus is being asked: open this page again in a minute.")
 
 
-# Who may see this cluster's namespace may see no other cluster's.
+# Who may see a namespace here may see no namespace of another cluster.
 _SEVERAL = "services of several clusters have this name; ask with `breakeven savings --match cluster=NAME`."
 
 
