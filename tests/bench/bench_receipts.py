@@ -25,14 +25,17 @@ SERVICES, DAYS = 20, 2
 
 
 def main() -> int:
-    """Prints the table and the time; fails if fewer than 90 % lie within their bounds, or one is booked too high."""
+    """Prints the table and the time; fails if fewer than 90 % lie within their bounds, or more than 5 % are booked too high."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     end_s = int(time.time()) // DAY_S * DAY_S
     found = trials(number, end_s)
     click.echo("\n".join(lines(found)))
     every = sum(one.pasts for one in found)
-    held = sum(one.inside for one in found) >= 0.9 * every and not any(
-        one.too_high + one.gpus_too_high for one in found
+    # Five in a hundred by chance, because the truth's upper bound is one of 90 %.
+    held = (
+        sum(one.inside for one in found) >= 0.9 * every
+        and sum(one.too_high for one in found) <= 0.05 * every
+        and not any(one.gpus_too_high for one in found)
     )
     with tempfile.TemporaryDirectory() as folder:
         pasts = [known_past(KnownPast.ALL, seed, end_s, DAYS, f"chat-{seed}") for seed in range(SERVICES)]

@@ -1,14 +1,14 @@
 """Pasts of a service whose savings are known: what its operator's metrics said, and what speculation truly saved in each window.
 
-An arm is rolled out, measured with noise, and the load goes on. Operators restart, engine pods are evicted, Prometheus has gaps, and a
-second operator writes for hours. Which windows may be claimed is worked out here from these events, not from the series.
+An arm is rolled out, measured with noise, and the load goes on. Operators restart, engine pods are evicted, Prometheus has gaps, a
+second operator writes for hours, and a fleet of fixed size that was measured at its lowest load comes near saturation. Which windows may be claimed is worked out here from these events, not from the series.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -32,6 +32,7 @@ class KnownPast(StrEnum):
     GAPS = "gaps"
     TWO_OPERATORS = "two operators"
     CONTROL = "control"
+    SATURATION = "saturation"
     ALL = "all at once"
 
 
@@ -109,6 +110,7 @@ class _World:
     evicted: tuple[tuple[int, int], ...]
     restarts: tuple[int, ...]
     control: bool
+    fixed: int | None = None
 
     def load(self, time_s: float) -> float:
         return self.fleet_rps * (1.0 + self.swing * math.sin(2.0 * math.pi * time_s / DAY_S))
@@ -118,11 +120,11 @@ class _World:
 
     def ready(self, time_s: float) -> int:
         """Replicas that an autoscaler keeps for the load and the arm, less an evicted one."""
-        wanted = replicas_for(self.load(time_s), self.carried_rps[self.arm(time_s)])
+        wanted = self.fixed or replicas_for(self.load(time_s), self.carried_rps[self.arm(time_s)])
         return max(wanted - within(time_s, self.evicted), 1)
 
     def latency_s(self, arm: int, rps: float) -> float:
-        return self.c1_s[arm] / (1.0 - min(self.c2[arm] * rps, 0.9))
+        return self.c1_s[arm] / (1.0 - min(self.c2[arm] * rps, 0.98))
 
     def speedup(self, rps: float) -> float:
         return self.latency_s(0, rps) / self.latency_s(1, rps)
@@ -153,6 +155,10 @@ def known_past(kind: KnownPast, seed: int, end_s: int, days: int = 2, name: str 
     load0 = world.load(world.rolled_s) / world.ready(world.rolled_s - 1)
     measured = world.speedup(load0) * math.exp(noise * rng.standard_normal())
     carried = tuple(one * math.exp(0.03 * rng.standard_normal()) for one in world.carried_rps)
+    # Of the profile, with errors of its own.
+    plain_c2, arm_c2 = world.c2
+    errors = np.exp(0.02 * rng.standard_normal(2)).tolist()
+    law = replace(world, c2=(plain_c2 * errors[0], arm_c2 * errors[1]))
     control = {
         hour: math.exp(noise * rng.standard_normal())
         for hour in range(grid.first_s // 3600 - 25, grid.last_s // 3600 + 2)
@@ -165,6 +171,9 @@ def known_past(kind: KnownPast, seed: int, end_s: int, days: int = 2, name: str 
         pods += ["other"] * within(time_s, world.doubled)
         for pod in pods:
             _say(known, world, time_s, pod, carried)
+            now = law.speedup(world.load(time_s) / world.ready(time_s))
+            for bound, value in _ends(now, 0.05).items():
+                known.add("speedup_ratio", time_s, value, pod, arm="eagle/3", bound=bound)
             # A calibration of four GPU-hours, seen growing.
             used = 3600.0 * min(max((time_s - run_s) / 1800.0, 0.0), 1.0) * 4.0
             known.add("calibrations_gpu_seconds_spent", time_s, 7200.0 + used, pod)
@@ -173,6 +182,8 @@ def known_past(kind: KnownPast, seed: int, end_s: int, days: int = 2, name: str 
                 for bound, value in ends.items():
                     known.add("roll_speedup", time_s, value, pod, from_arm="none", to_arm="eagle/3", result="Confirmed",
                               figure="measured", bound=bound)  # fmt: skip
+                known.add("roll_speedup", time_s, law.speedup(load0), pod, from_arm="none", to_arm="eagle/3", result="Confirmed",
+                          figure="promised", bound="estimate")  # fmt: skip
                 known.add(
                     "roll_timestamp_seconds", time_s, world.rolled_s, pod, from_arm="none", to_arm="eagle/3"
                 )
@@ -191,7 +202,7 @@ def known_past(kind: KnownPast, seed: int, end_s: int, days: int = 2, name: str 
                             against="none",
                             bound=bound,
                         )
-    _truth(known, world, load0, noise)
+    _truth(known, world, law, load0, noise)
     known.spent_gpu_hours = _spent(known)
     return known
 
@@ -212,7 +223,7 @@ def _world(kind: KnownPast, rng: np.random.Generator, grid: TimeGrid, days: int)
     restarts = spans(KnownPast.RESTARTS, 1800)
     first = float(rng.uniform(1.2, 1.9))
     rolled_s = grid.first_s + int(rng.uniform(0.05, 0.3) * days * DAY_S)
-    return _World(
+    world = _World(
         c1_s=(2.0, 2.0 / first),
         c2=(0.06, 0.06 * float(rng.uniform(0.9, 1.3))),
         carried_rps=(5.0, 5.0 * float(rng.uniform(1.0, 1.5))),
@@ -225,6 +236,24 @@ def _world(kind: KnownPast, rng: np.random.Generator, grid: TimeGrid, days: int)
         evicted=spans(KnownPast.EVICTIONS, 3600),
         restarts=tuple(sorted(end for _, end in restarts)),
         control=kind is KnownPast.CONTROL or every,
+    )
+    return _near_saturation(world, rng, grid) if kind is KnownPast.SATURATION else world
+
+
+def _near_saturation(world: _World, rng: np.random.Generator, grid: TimeGrid) -> _World:
+    """A past whose first arm is rolled out at the day's lowest load, and whose highest load comes near what either arm carries."""
+    most_rps = (6.0, 6.0 * float(rng.uniform(0.75, 1.05)))
+    swing, replicas = float(rng.uniform(0.05, 0.3)), 6
+    rolled_s = grid.first_s + round((0.75 - grid.first_s / DAY_S) % 1.0 * DAY_S)
+    return replace(
+        world,
+        c2=(1.0 / most_rps[0], 1.0 / most_rps[1]),
+        carried_rps=(0.85 * most_rps[0], 0.85 * most_rps[1]),
+        fleet_rps=replicas * min(most_rps) * float(rng.uniform(0.5, 0.95)) / (1.0 + swing),
+        swing=swing,
+        rolled_s=rolled_s,
+        begun_s=rolled_s - 1800,
+        fixed=replicas,
     )
 
 
@@ -252,7 +281,7 @@ def _say(known: Known, world: _World, time_s: int, pod: str, carried: tuple[floa
         )
 
 
-def _truth(known: Known, world: _World, load0: float, noise: float) -> None:
+def _truth(known: Known, world: _World, law: _World, load0: float, noise: float) -> None:
     """Truth over the windows that events and load allow to claim."""
     scraped: dict[int, set[str]] = {}
     newest: dict[int, int] = {}
@@ -270,7 +299,8 @@ def _truth(known: Known, world: _World, load0: float, noise: float) -> None:
         if len(scraped.get(end_s, ())) != 1 or not world.arm(oldest[end_s]):
             continue
         load = world.load(at_s) / world.ready(at_s)
-        if not world.control and max(load / load0, load0 / load) > 1.5:
+        said = law.speedup(load) / law.speedup(load0)
+        if not world.control and max(load / load0, load0 / load, said, 1.0 / said) > 1.5:
             continue
         known.claimable_hours += STEP_S / 3600.0
         for time_s in range(end_s - STEP_S + SCRAPE_S, end_s + 1, SCRAPE_S):

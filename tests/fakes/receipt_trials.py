@@ -15,8 +15,8 @@ class Trials:
 
     Attributes:
         hours: claimed of those looked at. booked_s, truth_s: request time by the estimate, and in truth.
-        inside: pasts whose truth lies within the bounds. too_high: pasts whose lower bound is above the truth's upper bound.
-        gpus_too_high: pasts whose GPU-hours are so.
+        inside: pasts whose truth lies within the bounds. too_high: pasts whose booking is above the truth's upper bound.
+        gpus_too_high: pasts whose lower bound of GPU-hours is above the truth.
     """
 
     kind: KnownPast
@@ -44,7 +44,7 @@ class Trials:
         self.booked_s += saved.value
         self.truth_s += known.truth_s
         self.inside += saved.lower <= known.truth_s <= saved.upper
-        self.too_high += saved.lower > known.upper_s
+        self.too_high += saved.value > known.upper_s
         self.gpus_too_high += (gpus.lower or 0.0) > known.truth_gpu_hours + 1e-6
 
 
@@ -62,10 +62,10 @@ def trials(number: int, end_s: int, read: Callable[[Known], Sequence[Receipt]] |
 
 def lines(found: Sequence[Trials]) -> list[str]:
     """The table as text."""
-    head = f"{'past':<14} pasts  hours claimed  booked h  truth h  within bounds  above truth's upper: waiting  GPU-h"
+    head = f"{'past':<14} pasts  hours claimed  booked h  truth h  within bounds  booked above truth's upper: waiting  GPU-h"
     rows = [
         f"{one.kind:<14} {one.pasts:>5}  {one.hours / one.looked_at:>12.0%}  {one.booked_s / 3600:>8.0f}  {one.truth_s / 3600:>7.0f}"
-        f"  {one.inside / max(one.pasts, 1):>12.1%}  {one.too_high:>28}  {one.gpus_too_high:>5}"
+        f"  {one.inside / max(one.pasts, 1):>12.1%}  {one.too_high / max(one.pasts, 1):>34.0%}  {one.gpus_too_high:>5}"
         for one in found
     ]
     return [head, *rows]

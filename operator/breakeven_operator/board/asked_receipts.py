@@ -35,6 +35,10 @@ class FoundReceipts(NamedTuple):
 _ASKED = FoundReceipts(problem="Prometheus is being asked: open this page again in a minute.")
 
 
+# Who may see a namespace here may see no namespace of another cluster.
+_SEVERAL = "services of several clusters have this name; ask with `breakeven savings --match cluster=NAME`."
+
+
 class AskedReceipts:
     """Receipts by service. `source` is the operator's Prometheus, if it scrapes the operator."""
 
@@ -88,6 +92,8 @@ class AskedReceipts:
         except Exception:  # noqa: BLE001 - reported in full; no decision rests on a receipt
             _LOG.exception("receipts of %s failed", name)
             return FoundReceipts(problem="A defect of the board: the log of the operator has it.")
+        if len({one.service for one in step}) > 1:
+            return FoundReceipts(problem=f"{self._source.name}: {_SEVERAL}")
         return FoundReceipts(step)
 
 

@@ -23,6 +23,7 @@ from breakeven.phrases import (
     spoken,
     through,
 )
+from breakeven.printable import one_line
 from breakeven.reasons import PAYS, SIDES
 from breakeven.serving.opt_in import ANNOTATION
 from breakeven_operator.plugin.explanation import controlled, reason_word, worths
@@ -151,7 +152,9 @@ def _at_stake(service: ServiceView, wanted: WantedArm, fits: Mapping[str, Json])
 
 
 def _undo(service: ServiceView, wanted: WantedArm) -> Sequence[str]:
-    before = f"`{wanted.running_value}`" if wanted.running_value is not None else "absent"
+    value = wanted.running_value
+    # A backtick would end the code.
+    before = "absent" if value is None else f"`{one_line(value.replace('`', ' '))}`"
     return (
         f"Revert this change: the annotation `{ANNOTATION}` is {before} again, and the target rolls back to {spoken(wanted.running)}.",
         f"To keep speculation off whatever the figures say: `kubectl breakeven pin {service.name} none`.",

@@ -107,6 +107,25 @@ async def test_a_refusal_is_said_and_asked_again_after_a_minute(clock):
     await asked.close()
 
 
+async def test_a_service_of_another_cluster_under_the_same_name_is_not_shown(clock):
+    past = HeldPast(clock)
+    mine = past.query_past
+
+    async def of_two(source, promql):
+        return [
+            replace(one, labels={**one.labels, "cluster": cluster})
+            for one in await mine(source, promql)
+            for cluster in ("east", "west")
+        ]
+
+    past.query_past = of_two
+    asked = AskedReceipts(past, SOURCE, clock)
+    found = await asked.of(CHAT)
+    assert "several clusters" in found.problem
+    assert not found.receipts
+    await asked.close()
+
+
 async def test_the_page_of_a_service_shows_the_table_of_the_command(settled):
 
     clock = FakeClock()

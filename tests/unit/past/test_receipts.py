@@ -39,7 +39,12 @@ FIGURES: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
         ("roll_speedup", (*PAIR.items(), ("figure", "measured"), ("bound", bound))): value
         for bound, value in (("estimate", 1.5), ("lower", 1.4), ("upper", 1.6))
     },
+    ("roll_speedup", (*PAIR.items(), ("figure", "promised"), ("bound", "estimate"))): 1.6,
+    ("speedup_ratio", (("arm", "eagle/3"), ("bound", "estimate"))): 1.6,
 }
+
+
+LAW = ("speedup_ratio", (("arm", "eagle/3"), ("bound", "estimate")))
 
 
 def series(figures=FIGURES, pod="op-1", **labels):
@@ -88,6 +93,8 @@ def test_bounds_widen_by_as_much_as_the_load_has_moved():
         (Unclaimed.LOAD_UNKNOWN, {("current_arm_info", (("arm", "none"),)): 1.0}),
         (Unclaimed.OTHER_LOAD, {("load_requests_per_second", ()): 4.6}),
         (Unclaimed.OTHER_LOAD, {("load_requests_per_second", ()): 1.9}),
+        (Unclaimed.OTHER_LOAD, {LAW: 1.6 / 1.6}),
+        (Unclaimed.OTHER_LOAD, {LAW: 0.0}),
     ],
 )  # fmt: skip
 def test_hours_without_a_claim_have_a_word(word, changed):
@@ -95,6 +102,42 @@ def test_hours_without_a_claim_have_a_word(word, changed):
     assert (one.claimed_hours, one.unclaimed_hours) == (0.0, {word: pytest.approx(HOURS)})
     assert one.request_saved_s == one.gpu_hours_saved == Estimate()
     assert word in MEANINGS
+
+
+def test_a_gain_that_shrinks_by_the_law_is_claimed_smaller_and_one_that_grows_is_not_claimed():
+    (smaller,) = receipts(series(FIGURES | {LAW: 1.28}), GRID)
+    saved = smaller.request_saved_s
+    assert (saved.value, saved.lower, saved.upper) == pytest.approx(
+        (8 * 3600 * (1.5 * 0.8 - 1.0), 8 * 3600 * (1.4 * 0.8 - 1.0), 8 * 3600 * (1.6 / 0.8 - 1.0))
+    )
+    (larger,) = receipts(series(FIGURES | {LAW: 2.0}), GRID)
+    assert larger.request_saved_s.value == pytest.approx(8 * 3600 * 0.5)
+
+
+def test_a_roll_to_no_speculation_is_moved_by_the_law_the_other_way():
+    turned = {
+        (metric, tuple((name, {"none": "eagle/3", "eagle/3": "none"}.get(value, value)) for name, value in more)): value
+        for (metric, more), value in FIGURES.items()
+        if metric != "speedup_ratio"
+    }  # fmt: skip
+    (one,) = receipts(series(turned | {LAW: 1.0 / 1.28}), GRID)
+    assert one.request_saved_s.value == pytest.approx(8 * 3600 * (1.5 * 0.8 - 1.0))
+
+
+def test_after_an_upgrade_nothing_is_claimed_until_a_profile_is_of_the_new_engine():
+    upgraded = {key: value for key, value in FIGURES.items() if key[0] != "speedup_ratio"}
+    (one,) = receipts(series(upgraded), GRID)
+    assert one.unclaimed_hours == {Unclaimed.EVIDENCE_STALE: pytest.approx(HOURS)}
+
+
+def test_near_saturation_hardly_more_is_booked_than_is_true():
+    booked = truth = 0.0
+    for seed in range(15):
+        known = known_past(KnownPast.SATURATION, seed, GRID.first_s)
+        for one in receipts(known.on_grid(), known.grid):
+            booked += one.request_saved_s.value or 0.0
+        truth += known.truth_s
+    assert booked <= 1.15 * truth
 
 
 def test_another_arm_and_no_experiment():
@@ -252,3 +295,25 @@ def test_a_service_that_is_made_again_begins_its_cost_with_nothing():
     spent = Samples({"__name__": "breakeven_calibrations_gpu_seconds_spent", **own}, values)
     (one,) = receipts([*series(), spent], GRID)
     assert one.calibration_gpu_hours == pytest.approx(2.0)
+
+
+def test_replicas_of_before_an_old_roll_are_no_begin_of_the_cost():
+    """The sum is seen first within the grid, a day and more after the last sample."""
+    own = {"specsvc_namespace": "llm", "specsvc": "chat", "namespace": "breakeven", "pod": "op-1"}
+    early = Samples({"__name__": "breakeven_ready_replicas", **own}, (TimedValue(GRID.first_s - 9e5, 2.0),))
+    spent = Samples(
+        {"__name__": "breakeven_calibrations_gpu_seconds_spent", **own}, (TimedValue(GRID.first_s + 600.0, 7200.0),)
+    )  # fmt: skip
+    (one,) = receipts([early, spent], GRID)
+    assert one.calibration_gpu_hours == 0.0
+
+
+def test_no_cell_of_a_label_is_a_formula():
+    hostile = replace(ONE, service=ServiceKey("=HYPERLINK(1)", "@llm", "+chat"))
+    (row,) = csv.DictReader(io.StringIO(focus_csv([hostile], 2.5, "EUR")))
+    assert (row["BillingAccountId"], row["SubAccountId"], row["ResourceName"]) == (
+        "'=HYPERLINK(1)",
+        "'@llm",
+        "'+chat",
+    )
+    assert not [name for name, cell in row.items() if cell.startswith(("=", "+", "@"))]

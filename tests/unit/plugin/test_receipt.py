@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from breakeven_operator.plugin.receipt import receipt
 from breakeven_operator.plugin.service_view import ServiceView
 from breakeven_operator.plugin.wanted_arm import exported, wanted_arm
@@ -45,3 +47,11 @@ def test_the_word_about_answers_and_an_earlier_roll_are_in_it(settled):
     text = text_of(settled)
     assert "Answers, AnswersAgree: " in text
     assert "A roll before, Confirmed: no speculation -> eagle/3: measured 1.79x" in text
+
+
+def test_a_value_of_before_stays_within_its_code(recommending):
+    service = ServiceView.of(recommending.service)
+    wanted = wanted_arm(service, recommending.cluster.objects["deployments", "llm", "chat-vllm"], None)
+    text = receipt(service, replace(wanted, running_value="{`\n# Merged\n}"), None, None)
+    assert "# Merged" not in text.splitlines()
+    assert "is `{ # Merged }` again" in text

@@ -98,7 +98,7 @@ def command(form: str, *, as_json: bool, **options: Any) -> None:
 
     A window of five minutes is claimed if a roll that was measured led to the running arm, at most 30 days ago and at a load within
     a factor of 1.5, or if a standing control measures the arm now. Requests in flight, times the measured speedup less 1, are its
-    request time. GPU-hours count only for replicas that no speculation would need, and that were removed after the roll. All other
+    request time; less if the law says that the gain has shrunk since. GPU-hours count only for replicas that no speculation would need, and that were removed after the roll. All other
     hours are listed with the reason why nothing is claimed. Bounds add up linearly.
 
     \b

@@ -21,6 +21,7 @@ NO_CURRENCY: Final = "XXX"
 """ISO 4217's code of no currency."""
 _GPU_HOURS = "GPU Hours"
 _MOST_CAUSES = 2
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def table(
@@ -144,7 +145,7 @@ def focus_csv(found: Sequence[Receipt], price: float | None, currency: str) -> s
 def _focus_row(one: Receipt, price: float | None, currency: str) -> Mapping[str, Any]:
     begin, end = _month_of(one.month)
     cost = _number(one.calibration_gpu_hours * price) if price else ""
-    cluster, namespace, name = one.service
+    cluster, namespace, name = (_cell(part) for part in one.service)
     return {
         # The invoice of the GPUs has these hours already.
         "BilledCost": 0,
@@ -169,7 +170,7 @@ def _focus_row(one: Receipt, price: float | None, currency: str) -> Mapping[str,
         "PricingUnit": _GPU_HOURS,
         "ProviderName": "Breakeven",
         "PublisherName": "Breakeven",
-        "ResourceId": "/".join(filter(None, one.service)),
+        "ResourceId": "/".join(filter(None, (cluster, namespace, name))),
         "ResourceName": name,
         "ResourceType": "SpeculativeService",
         "ServiceCategory": "AI and Machine Learning",
@@ -185,6 +186,11 @@ def _focus_row(one: Receipt, price: float | None, currency: str) -> Mapping[str,
             {word: round(hours, 4) for word, hours in one.unclaimed_hours.items()}
         ),
     }
+
+
+def _cell(label: str) -> str:
+    """A label's value as text that no spreadsheet takes for a formula."""
+    return f"'{label}" if label.startswith(_FORMULA) else label
 
 
 def _columns(name: str, known: Estimate) -> Mapping[str, str]:

@@ -27,7 +27,7 @@ METRICS: Final = (
     "stale", "rollout_in_progress", "current_arm_info", "inflight_requests", "load_requests_per_second",
     "expected_peak_requests_per_second", "ready_replicas", "pod_gpus", "evidence_timestamp_seconds", "doubt", "roll_speedup",
     "roll_timestamp_seconds", "roll_load_requests_per_second", "control_speedup_ratio", "capacity_requests_per_second",
-    "gpus_not_needed", "calibrations_gpu_seconds_spent",
+    "gpus_not_needed", "calibrations_gpu_seconds_spent", "speedup_ratio",
 )  # fmt: skip
 """Names of the operator's series that receipts rest on, without the prefix."""
 PREFIX: Final = "breakeven_"
@@ -38,7 +38,7 @@ BEFORE_ROLL_S: Final = 21_600
 _OLDEST_ROLL_S = 30 * 86_400
 # Older samples behind a load are no load of now.
 _OLDEST_LOAD_S = 900
-# Near the measured load the speedup moves at most as fast as the load, unless no speculation is near its saturation.
+# Near the measured load the speedup moves at most as fast as the load, or, near saturation, as the law says.
 _FARTHEST_LOAD = 1.5
 _DRIFTS = ("AcceptanceDrifted", "LengthsDrifted")
 _BOUNDS = ("estimate", "lower", "upper")
@@ -64,8 +64,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     Unclaimed.LOAD_UNKNOWN: "running arm, ready replicas or requests in flight were not known, or are older than 15 min",
     Unclaimed.NO_EXPERIMENT: "no roll was measured yet, and there is no control",
     Unclaimed.OTHER_ARM: "another arm ran than the last measured roll led to",
-    Unclaimed.OTHER_LOAD: "the load was beyond a factor of 1.5 of the measured one",
-    Unclaimed.EVIDENCE_STALE: "the measurement is older than 30 days, requests have drifted since, or the operator could not decide",
+    Unclaimed.OTHER_LOAD: "the load, or the speedup by the law, was beyond a factor of 1.5 of the measured roll",
+    Unclaimed.EVIDENCE_STALE: "the measurement is older than 30 days, requests have drifted since, no profile is of the engine of now, or the operator could not decide",
 }
 
 
@@ -149,6 +149,7 @@ _OWN: Final[Mapping[str, _Labels]] = {
     "control_speedup_ratio": ("arm", "against", "bound"),
     "capacity_requests_per_second": ("arm", "bound"),
     "gpus_not_needed": ("arm", "basis", "bound"),
+    "speedup_ratio": ("arm", "bound"),
 }
 
 
@@ -205,7 +206,10 @@ def _joined(parts: Sequence[Receipt]) -> Receipt:
 
 
 def _of_service(key: ServiceKey, times: Mapping[int, Mapping[str, _Moment]], grid: TimeGrid) -> list[Receipt]:
-    before, spent_s = _replicas_before(times), _spent(times)
+    # Older samples tell replicas alone.
+    early_s = grid.first_s - BEFORE_S
+    before = _replicas_before(times)
+    spent_s = _spent({time_s: said for time_s, said in times.items() if time_s >= early_s})
     months: dict[str, _Month] = {}
     for place in range(1, grid.times):
         end_s = grid.first_s + place * grid.step_s
@@ -325,20 +329,40 @@ def _by_roll(seen: _Moment, arm: str, time_s: int) -> _Measured | Unclaimed:
     rolled_s = _finite(seen.values.get("roll_timestamp_seconds", {}).get(pair))
     speedup = seen.bounded("roll_speedup", *pair, "measured")
     drifted = any(seen.values.get("doubt", {}).get((word,)) == 1.0 for word in _DRIFTS)
+    # The operator says no speedup while no profile is of the engine of now, as after an upgrade.
+    drifted = drifted or not seen.values.get("speedup_ratio")
     if drifted or rolled_s is None or time_s - rolled_s > _OLDEST_ROLL_S or not _positive(speedup.value):
         return Unclaimed.EVIDENCE_STALE
     load = seen.one("load_requests_per_second")
     measured = _finite(seen.values.get("roll_load_requests_per_second", {}).get(pair))
     if not _positive(load) or not _positive(measured):
         return Unclaimed.LOAD_UNKNOWN
-    away = max((load or 0.0) / (measured or 1.0), (measured or 0.0) / (load or 1.0))
+    since = _moved_by_law(seen, pair)
+    ratios = ((load or 0.0) / (measured or 1.0), since)
+    away = max(max(one, 1.0 / one if one else math.inf) for one in ratios)
     if away > _FARTHEST_LOAD:
         return Unclaimed.OTHER_LOAD
     lower, upper = speedup.lower, speedup.upper
     moved = Estimate(
-        speedup.value, None if lower is None else lower / away, None if upper is None else upper * away
+        # A gain that the law adds was not measured.
+        (speedup.value or 0.0) * min(since, 1.0),
+        None if lower is None else lower / away,
+        None if upper is None else upper * away,
     )
     return _Measured(pair[0], moved, rolled_s)
+
+
+def _moved_by_law(seen: _Moment, pair: tuple[str, str]) -> float:
+    """The law's speedup of now over the law's speedup at the measurement of a roll; 1 if either is not known."""
+    old, new = pair
+    laws, plain = seen.values.get("speedup_ratio", {}), NO_SPECULATION.name
+    promised = _finite(seen.values.get("roll_speedup", {}).get((*pair, "promised", "estimate")))
+    now = _finite(laws.get((old if new == plain else new, "estimate"))) if plain in pair else None
+    if now is None or now < 0.0 or not _positive(promised):
+        return 1.0
+    if new == plain:
+        now = 1.0 / now if now > 0.0 else math.inf
+    return now / (promised or 1.0)
 
 
 def _gpus(seen: _Moment, arm: str, ready: float, before: float | None) -> Estimate:
