@@ -1105,7 +1105,7 @@ def test_the_policies_compile_against_the_real_types(cluster, release):
     policies = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", "--output=json").stdout)[
         "items"
     ]
-    assert len(policies) == 13
+    assert len(policies) == 14
     for policy in policies:
         warnings = policy["status"].get("typeChecking", {}).get("expressionWarnings", [])
         assert warnings == [], policy["metadata"]["name"]

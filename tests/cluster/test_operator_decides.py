@@ -28,10 +28,14 @@ def test_apply_leads_to_calibration_jobs_a_profile_in_force_and_a_decision(measu
     place, made, _ = measured
     jobs = [event.body["metadata"]["labels"]["breakeven.dev/arm"] for event in place.writes("jobs")
             if event.verb == "create"]  # fmt: skip
-    assert len(jobs) == len(set(jobs)) == 3, jobs
     (run,) = place.all("calrun")
     assert run["status"]["phase"] == "Succeeded"
-    assert {point["arm"] for point in run["status"]["points"]} == {"none", "eagle/3", "none/again"}
+    # In turns, or side by side if no other run waits for a place: then the drafter starts twice as well.
+    starts = [arm["arm"] for arm in run["status"]["plan"]["arms"]]
+    assert sorted(jobs) == sorted(name.replace("/", "-") for name in starts)
+    assert (
+        {point["arm"] for point in run["status"]["points"]} == {*starts} >= {"none", "eagle/3", "none/again"}
+    )
     until("its Jobs are gone", lambda: not place.all("job"))
     found = place.get("specsvc", "chat")
     (profile,) = place.all("specprof")
