@@ -351,7 +351,7 @@ async def beside_each_other(
 def apart_s(ended: dict[Arm, dict[ImposedLoad, float]]) -> float:
     """Time between two arms' ends of one load, of all loads but the one at which it was longest.
 
-    A busy machine may let a timer of virtual time overtake an engine's answer once; arms that do not wait part at every load.
+    Now and then an arm measures its last load a window or two later than the others; arms that do not wait part at every load.
     """
     times: dict[ImposedLoad, list[float]] = {}
     for own in ended.values():
