@@ -65,11 +65,16 @@ class VirtualTime(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._selecting = _Impatient()
+        self._made_s = time.time()
         super().__init__(self._selecting)
 
     def time(self) -> float:
         """Seconds since the loop was made."""
         return self._selecting.now_s
+
+    def unix_s(self) -> float:
+        """The same as Unix time, from the moment at which the loop was made."""
+        return self._made_s + self.time()
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Until its thread has answered, or nobody waits for it any more, no timer fires."""
@@ -84,13 +89,15 @@ class VirtualTime(asyncio.SelectorEventLoop):
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test, with everything it awaits, on such a loop; `time.monotonic` tells the loop's time meanwhile."""
+    """Run a test, with everything it awaits, on such a loop; `time.monotonic` and `time.time` give the loop's time meanwhile."""
 
     @functools.wraps(test)
     def run(*arguments: P.args, **named: P.kwargs) -> None:
         loop = VirtualTime()
         with (
             mock.patch.object(time, "monotonic", loop.time),
+            # Points are ordered by the Unix time of their begin: in real time a busy machine would order them.
+            mock.patch.object(time, "time", loop.unix_s),
             asyncio.Runner(loop_factory=lambda: loop) as runner,
         ):
             runner.run(test(*arguments, **named))
