@@ -145,7 +145,7 @@ async def owners_rollout(scene: Scene, phase: Phase) -> list[Check]:
         Check(
             "chat: nothing restarts in mode NextRollout",
             ok=ran == before,
-            detail=f"{spoken(ran)} still ran, {_AWAITED} after {asked_s - began_s:.0f} s",
+            detail=f"{spoken(ran)} still ran after {asked_s - began_s:.0f} s, {_AWAITED}",
         ),
         Check(
             "chat: a person's own rollout takes the arm",
