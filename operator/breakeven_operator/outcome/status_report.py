@@ -41,7 +41,7 @@ from breakeven_operator.outcome.formatting import (
     with_measured,
     with_overload,
 )
-from breakeven_operator.outcome.worth import inflight_time, worth_of
+from breakeven_operator.outcome.worth import worth_of
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
 from breakeven_operator.resources.figures import bounded, read_figures
@@ -97,10 +97,6 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         control=cycle.case.control if cycle.case is not None else None,
         workings=ServiceWorkings(memory=memory, display=columns_of(cycle, current)),
     )
-    figures = cycle.live.figures if cycle.live is not None else None
-    passed = inflight_time(status, memory.inflight_time, figures, cycle.now)
-    workings = ServiceWorkings(memory=memory.replace(inflight_time=passed), display=status.display)
-    status = status.replace(workings=workings)
     conditions = merge(old.conditions, aspects_of(cycle, status), cycle.now)
     return status.replace(savings=worth_of(status, gpu_price_per_hour), conditions=conditions)
 
