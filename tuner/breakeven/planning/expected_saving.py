@@ -23,7 +23,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.decision_memory import ACCOUNT_S, DecisionMemory, Evidence
+from breakeven.planning.decision_memory import ACCOUNT_S, RISK, DecisionMemory, Evidence
 from breakeven.planning.forecast import Forecast, Loads
 from breakeven.planning.learned_laws import (
     FULL,
@@ -338,9 +338,7 @@ class _View:
         costs = np.maximum(waited.mean(axis=-1), 0.0)
         # A service whose load may jump further than usual is larger than seen so far: its ten days take more request time.
         larger = np.maximum(rps.mean(axis=-1) / (_JUMP * largest_rps), 1.0)
-        accounts = np.maximum(
-            policy.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST
-        )
+        accounts = np.maximum(RISK * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST)
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
         # A load that never moved brings no other hours.
