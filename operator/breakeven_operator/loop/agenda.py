@@ -33,7 +33,7 @@ from breakeven_operator.cluster.prometheus_questions import (
 )
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.judging.doubts import rules_of
+from breakeven_operator.judging.doubts import Account
 from breakeven_operator.kinds import NamespacedName, service_of
 from breakeven_operator.observing.fleet_query import LAST_SEEN, REPORTING, siblings_of
 from breakeven_operator.observing.live_metrics import FIRST_SCRAPES_S
@@ -138,9 +138,8 @@ def stands_s(item: ServiceOutcome, status_refresh_s: float, now: datetime) -> fl
     memory = item.status.memory
     if memory is not None and memory.account is not None and memory.account.windows:
         since_s = (now - memory.account.windows[-1].time).total_seconds()
-        wait_s = (
-            rules_of(item.service.spec, item.observation.timing).wait_s(memory.account.windows, now) - since_s
-        )
+        account = Account.of(item.service.spec, item.observation.timing)
+        wait_s = replace(account, windows=memory.account.windows).wait_s(now) - since_s
         # One that was due, and that this decision did not take, cannot be measured at present.
         ends_s.extend([wait_s] if wait_s > 0.0 else [])
     return max(min(ends_s), 0.0)

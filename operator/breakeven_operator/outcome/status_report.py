@@ -28,7 +28,6 @@ from breakeven_operator.judging.doubts import (
     survival,
 )
 from breakeven_operator.judging.gates import scaled_time
-from breakeven_operator.judging.scaling import capacity_status
 from breakeven_operator.observing.objectives import objectives_aspect, with_predictions
 from breakeven_operator.observing.questions import seen_of
 from breakeven_operator.outcome.formatting import (
@@ -74,7 +73,6 @@ from breakeven_operator.workloads.running_arm import pods_by_arm
 def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeServiceStatus:
     """The whole status of this cycle; without a price it says no money."""
     service, old, step = cycle.service, cycle.service.status, cycle.step
-    need = cycle.case.need if cycle.case is not None else None
     current, memory = current_status(cycle), step.memory
     profile = cycle.calibrated.profile_name
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
@@ -89,7 +87,7 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         current=current,
         decision=_decision(cycle),
         rollout=step.rollout,
-        capacity=capacity_status(need) if need is not None else None,
+        capacity=cycle.case.capacity if cycle.case is not None else None,
         model=model_status(cycle, memory),
         objectives=with_predictions(cycle.objectives, cycle.verdict.running),
         calibration=cycle.calibrated.status,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.deciding import Decisions
-from breakeven.planning.capacity import FewestReplicas, ReplicasNeeded
+from breakeven.estimate import Estimate
+from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision import Action, with_acceptance
 from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance
 from breakeven.planning.forecast import PastRates
@@ -383,12 +384,7 @@ def test_what_live_latency_shows_corrects_the_break_even_that_is_named():
 
 
 def fewest(best, **replicas):
-    needs = tuple(
-        ReplicasNeeded(arm, n, n, n)
-        for arm, n in sorted(
-            ((arm, float(replicas[arm.family])) for arm in (NO_SPECULATION, EAGLE)), key=lambda one: one[1]
-        )
-    )
+    needs = {arm: Estimate(*3 * (replicas[arm.family],)) for arm in (NO_SPECULATION, EAGLE)}
     return FewestReplicas(best, needs, f"for 20 rps {best} needs fewest")
 
 
