@@ -44,26 +44,6 @@ from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
 
 
-@dataclass(frozen=True)
-class PodReading:
-    """All statistics of one pod under one model name; `accepted` counts drafts by position.
-
-    `mixed` are labels of series that look like copies of one engine and count different things. `ended` names series that ended
-    within the window.
-    """
-
-    model_name: str
-    stats: Mapping[str, float]
-    accepted: Mapping[int, float]
-    mixed: tuple[Mapping[str, str], ...] = ()
-    ended: tuple[str, ...] = ()
-
-    @cached_property
-    def counters(self) -> Growths:
-        """The statistics alone."""
-        return Growths(self.stats, self.accepted)
-
-
 class SeriesOwner(NamedTuple):
     """Whose series it is, by its labels; empty if a label is missing.
 
@@ -90,7 +70,7 @@ class FleetReading:
     """The answer to one query about a fleet, by pod or by ReplicaSet; or why there is none.
 
     Attributes:
-        pods: readings by pod; of sums by what the names of a ReplicaSet's pods have in common.
+        pods: counters by pod and model name; of sums by what the names of a ReplicaSet's pods have in common.
         present: whose vLLM series there are, anywhere in this Prometheus.
         error: one line when Prometheus gave no usable answer.
         evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None if it does not say.
@@ -99,7 +79,7 @@ class FleetReading:
         turned_away: requests in the window that a pod answered with an error of its own.
     """
 
-    pods: Mapping[NamespacedName, tuple[PodReading, ...]]
+    pods: Mapping[NamespacedName, Mapping[str, Growths]]
     present: frozenset[SeriesOwner]
     error: str | None = None
     evaluated_s: float | None = None

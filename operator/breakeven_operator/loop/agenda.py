@@ -226,8 +226,8 @@ def _grounds(
     if sums is not None:
         names = sorted({siblings_of(name) for name in names})
     found = fleet.pods if fleet is not None else {}
-    readings = [reading for name in names for reading in found.get(NamespacedName(namespace, name), ())]
-    counted = [replace(reading.counters, span_s=float(source.window_seconds)) for reading in readings]
+    readings = [one for name in names for one in found.get(NamespacedName(namespace, name), {}).items()]
+    counted = [replace(reading, span_s=float(source.window_seconds)) for _, reading in readings]
     window, total = Load.of(counted), Growths.summed(counted).stats
     state = (
         versions,
@@ -235,14 +235,14 @@ def _grounds(
         fleet.error if fleet is not None else "not asked",
         latencies.error if latencies is not None else "not asked",
         # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
-        tuple(_buckets(latencies, namespace, pods, {one.model_name for one in readings}))
+        tuple(_buckets(latencies, namespace, pods, {model for model, _ in readings}))
         if latencies is not None
         else (),
         (past.error, namespace in past.awaited) if past is not None else None,
         first.sentence if first is not None else None,
         tuple(
-            (reading.model_name, len(reading.stats), reading.stats.get(REPORTING), bool(reading.mixed))
-            for reading in readings
+            (model, len(reading.stats), reading.stats.get(REPORTING), bool(reading.mixed))
+            for model, reading in readings
         ),
         tuple(name for name, value in total.items() if not math.isfinite(value)),
         _fresh(counted, fleet, source.staleness_seconds, now_s),
