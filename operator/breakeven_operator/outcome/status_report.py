@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.deciding import Decision
 from breakeven.errors import BreakevenError
 from breakeven.laws.latency import BURSTY
 from breakeven.phrases import column, duration_text, spoken
 from breakeven.planning.objective import Follow
+from breakeven.planning.prompt_lengths import PromptPart, by_prompt, prompts_text
 from breakeven.planning.wording import figures_text, followed_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.counted_window import Load
@@ -42,7 +45,7 @@ from breakeven_operator.outcome.formatting import (
 )
 from breakeven_operator.outcome.worth import worth_of
 from breakeven_operator.resources import SpeculativeServiceStatus
-from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
+from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
 from breakeven_operator.resources.figures import bounded, read_figures
 from breakeven_operator.resources.memorystatus import MemoryStatus, ModelStatus, PositionSurvival, typical
 from breakeven_operator.resources.meta import (
@@ -104,8 +107,6 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
     decision = verdict.decision
     figures = case.live.figures if case is not None else None
     running = case.running.arm if case is not None else None
-    past = len(case.live.past.rps) if case is not None else 0
-    prompts = case.prompts if case is not None else ()
     return DecisionStatus(
         time=cycle.now,
         action=verdict.action,
@@ -120,7 +121,18 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
             else None
         ),
-        **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, decision, past, prompts)),
+        by_prompt=_by_prompt(decision, case.prompts) if decision is not None and case is not None else None,
+        evidence_time=cycle.now - timedelta(seconds=figures.age_s) if figures is not None else None,
+        **read_figures(DecisionStatus, figures, decision),
+    )
+
+
+def _by_prompt(decision: Decision, prompts: Sequence[PromptPart]) -> str | None:
+    """The speedup by length of the prompt; None if requests by prompt were not counted."""
+    if decision.against_none is None or decision.subject is None or not prompts:
+        return None
+    return (
+        prompts_text(by_prompt(decision.of(decision.subject), decision.of(NO_SPECULATION), prompts)) or None
     )
 
 

@@ -62,23 +62,6 @@ def rows_between(at: FloatArray, rows: FloatArray, wanted: FloatArray) -> FloatA
     return np.asarray(rows[low] * (1.0 - share) + rows[low + 1] * share)
 
 
-class DoubtsAtRate(NamedTuple):
-    """Latencies (s) at many rates, NaN where saturated, and the doubt about them: shared with other curves, and the arm's own.
-
-    Shared is d ln(latency among as many others) for each source, on a last axis. `slowed` is the factor by which a latency moves
-    more at a fixed rate than among so many others, because it moves these too.
-    """
-
-    latency_s: FloatArray
-    shared: FloatArray
-    own: FloatArray
-    slowed: FloatArray
-
-    def at(self, places: NDArray[np.bool_]) -> DoubtsAtRate:
-        """Latencies and doubts at some of the rates."""
-        return DoubtsAtRate(*(part[places] for part in self))
-
-
 class StraightLine(NamedTuple):
     """C1 and C2 (s), and their change with each source: shared with other curves, and the arm's own; shape (2, sources)."""
 
@@ -228,15 +211,16 @@ class Curve:
         shared = np.linalg.norm(self.loadings_among(others, closed=closed), axis=-1)
         return np.asarray(np.hypot(shared, self.own_sd(others)))
 
-    def doubts_at_rps(self, rps: FloatArray) -> DoubtsAtRate:
-        """Latencies and doubts at many rates (1/s)."""
-        latency_s = self.latencies_at_rps(rps)
-        others = np.nan_to_num(rps * latency_s, nan=float(self.knots[-1, 0]))
+    def met_at_rps(self, rps: FloatArray, latency_s: FloatArray) -> FloatArray:
+        """Others in flight at rates (1/s) with these latencies (s); where saturated, as at the last knot."""
+        return np.nan_to_num(rps * latency_s, nan=float(self.knots[-1, 0]))
+
+    def slowed_at_rps(self, rps: FloatArray, others: FloatArray) -> FloatArray:
+        """The factor by which a latency moves more at a rate (1/s) than among so many others, because it moves these too."""
         n, at_n_s = self.open_ends.T
         piece = np.clip(np.searchsorted(n, others), 1, n.size - 1) - 1
         slope = (np.diff(at_n_s) / np.diff(n))[piece]
-        slowed = 1.0 / np.maximum(1.0 - rps * slope, _LEAST_IDLE)
-        return DoubtsAtRate(latency_s, self.loadings_among(others), self.own_sd(others), slowed)
+        return np.asarray(1.0 / np.maximum(1.0 - rps * slope, _LEAST_IDLE))
 
     def raised_at_rps(self, rps: FloatArray, factors: FloatArray) -> FloatArray:
         """Latencies (s) at many rates (1/s) of a curve that is so many times as high as this one.
