@@ -355,6 +355,15 @@ def replicas_for(fleet_rps: float, capacity_rps: float) -> int:
     return max(math.ceil(HEADROOM * fleet_rps / capacity_rps - _EXACT), 1)
 
 
+def replicas_between(fleet_rps: float, capacity_rps: Estimate) -> Estimate:
+    """Replicas that carry the load, and how many at least and at most by the bounds of the capacity; None by one that is open, or not above 0."""
+
+    def needed(rps: float | None) -> int | None:
+        return replicas_for(fleet_rps, rps) if rps is not None and 0.0 < rps < math.inf else None
+
+    return Estimate(needed(capacity_rps.value), needed(capacity_rps.upper), needed(capacity_rps.lower))
+
+
 def fewest_replicas(
     capacities: Iterable[Capacity | None], fleet_rps: float, running: Arm
 ) -> FewestReplicas | None:
@@ -368,14 +377,10 @@ def fewest_replicas(
         (one for one in capacities if one is not None and one.rps > 0),
         key=lambda one: (replicas_for(fleet_rps, one.rps), one.arm != running),
     )
-    needs = {
-        one.arm: Estimate(
-            replicas_for(fleet_rps, one.rps),
-            replicas_for(fleet_rps, one.upper_rps) if one.upper_rps is not None else 1,
-            replicas_for(fleet_rps, one.lower_rps) if one.lower_rps else None,
-        )
-        for one in known
-    }
+    needs = {}
+    for one in known:
+        need = replicas_between(fleet_rps, Estimate(one.rps, one.lower_rps, one.upper_rps))
+        needs[one.arm] = replace(need, value=replicas_for(fleet_rps, one.rps), lower=need.lower or 1)
     if running not in needs:
         return None
     best = next((arm for arm, need in needs.items() if need.below(needs[running].lower or 1.0)), running)

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -59,7 +59,7 @@ def pays_where(c1_ratio: float, c2_ratio: float) -> PaysWhere:
     return PaysWhere.ALWAYS if max(first, second) <= 0.0 else PaysWhere.NEVER
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """An arm against another one, usually no speculation.
 
@@ -96,7 +96,7 @@ class Comparison:
     pays_rps: tuple[Span, ...] = ()
     side_by_side: bool = False
 
-    @property
+    @cached_property
     def known(self) -> Estimate:
         """The speedup with its bounds."""
         return Estimate.of(self.speedup, self.speedup_ci)
