@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from breakeven.estimate import Estimate
-from breakeven_operator.outcome.worth import gpu_need, worth_of
+from breakeven_operator.outcome.worth import gpus_not_needed, worth_of
 from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus
 from fakes.played_worlds import after_a_measured_roll
 from fakes.published_board import CHAT, published_of
@@ -32,24 +32,26 @@ NONE, EAGLE = arm("none", 10.0, 9.0, 11.0), arm("eagle/3", 20.0, 18.0, 22.0)
 
 
 def test_gpus_are_replicas_of_both_arms_by_their_capacities(chat):
-    need = gpu_need(needing(chat, NONE, EAGLE))
+    status = needing(chat, NONE, EAGLE)
     # 120 rps with headroom: 12 replicas without, 6 with; 11 against 7 at worst, 14 against 6 at best; two GPUs each.
-    assert need.gpus == Estimate(12.0, 8.0, 16.0)
-    assert (need.arm, need.runs, need.expected) == ("eagle/3", True, False)
+    assert gpus_not_needed(status) == Estimate(12.0, 8.0, 16.0)
+    assert (
+        "needed with eagle/3 at the present load (100 rps of all replicas)" in worth_of(status, None).message
+    )
 
 
 def test_the_expected_peak_outranks_the_present_load(chat):
-    need = gpu_need(needing(chat, NONE, EAGLE, peak=20.0))
-    assert (need.fleet_rps, need.expected) == (200.0, True)
+    said = worth_of(needing(chat, NONE, EAGLE, peak=20.0), None).message
+    assert "needed with eagle/3 at the highest expected load (200 rps of all replicas)" in said
 
 
 def test_an_arm_that_carries_less_needs_more(chat):
-    assert gpu_need(needing(chat, NONE, arm("eagle/3", 5.0, 4.5, 5.5))).gpus.upper < 0
+    assert gpus_not_needed(needing(chat, NONE, arm("eagle/3", 5.0, 4.5, 5.5))).upper < 0
 
 
 def test_open_bounds_stay_open(chat):
-    need = gpu_need(needing(chat, NONE, arm("eagle/3", 20.0, None, None)))
-    assert (need.gpus.lower, need.gpus.upper) == (None, None)
+    found = gpus_not_needed(needing(chat, NONE, arm("eagle/3", 20.0, None, None)))
+    assert (found.lower, found.upper) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_open_bounds_stay_open(chat):
     ],
 )
 def test_without_capacities_load_or_gpus_nothing_is_said(chat, status):
-    assert gpu_need(status(chat)) is None
+    assert gpus_not_needed(status(chat)) is None
 
 
 def test_the_status_says_gpu_hours_a_day_and_money_if_there_is_a_price(chat):
