@@ -77,7 +77,7 @@ def compare(before: EngineRecord, after: EngineRecord, arm: str | None = None) -
     return reported(
         (
             *_fields(before, after),
-            *_failures(before, after),
+            *failures(before, after),
             *_answers(before, after),
             *_cache(before, after),
             *_acceptance(before, after),
@@ -133,10 +133,13 @@ def _fields(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     )
 
 
-def _failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
+def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     """Requests of the load that an engine refused or broke off."""
     old, new = (sum(one.failed or 0.0 for one in record.windows) for record in (before, after))
     if new <= 0.0:
+        if old > 0.0:
+            said = f"{old:.0f} requests of the load failed before, and none fails now"
+            yield Judged(UpgradeFinding("failed requests", old, new, None, None, None, said))
         return
     lost = counted_more_often(round(new), round(old)) < _SURE_LEVEL
     said = f"{new:.0f} requests of the load failed, {old:.0f} before"
@@ -147,7 +150,7 @@ def _failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
 
 def _answers(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     """Answers of each engine by the other's judgement, so that what rounds differently counts on both sides alike."""
-    if before.answers is None or after.answers is None or not after.answers.judged:
+    if not (before.answers and before.answers.judged and after.answers and after.answers.judged):
         yield not_compared("answers", "an engine judges no answers (prompt_logprobs)")
         return
     found = judge_arm(after.answers, before.answers)
@@ -322,20 +325,29 @@ def judged_change(
 def _too_few(name: str) -> Judged:
     said = "too few pairs of windows that both engines answered"
     finding = UpgradeFinding(name, None, None, None, None, UpgradeWord.UNDECIDED, said)
-    return Judged(finding, f"{name}: at least {FEWEST_PAIRS} pairs of windows; more seconds")
+    return Judged(
+        finding, f"{name}: at least {FEWEST_PAIRS} pairs of windows in which no request fails; more seconds"
+    )
+
+
+def loaded(windows: Iterable[Point]) -> tuple[Point, ...]:
+    """Windows that bore all of their load: an engine that refuses requests has less to do."""
+    return tuple(one for one in windows if not one.failed and Reason.DRIVER_LAGGING not in one.flags)
 
 
 def _matched(
     before: Iterable[Point], after: Iterable[Point], load: ImposedLoad | None = None
 ) -> dict[str, tuple[list[Point], list[Point]]]:
     """Windows of both engines by the number of their pair, at one load or at all."""
+    old, new = (
+        {(one.replicate, one.load): one for one in loaded(windows) if load in {None, one.load}}
+        for windows in (before, after)
+    )
     found: dict[str, tuple[list[Point], list[Point]]] = {}
-    for side, windows in enumerate((before, after)):
-        for window in windows:
-            lags = Reason.DRIVER_LAGGING in window.flags
-            if window.replicate and not lags and load in {None, window.load}:
-                found.setdefault(window.replicate, ([], []))[side].append(window)
-    return {pair: both for pair, both in found.items() if all(both)}
+    for place in (one for one in old if one in new):
+        for side, windows in enumerate((old, new)):
+            found.setdefault(str(place[0]), ([], []))[side].append(windows[place])
+    return found
 
 
 def _times(pairs: Iterable[tuple[list[Point], list[Point]]], column: str) -> Iterator[tuple[float, float]]:
