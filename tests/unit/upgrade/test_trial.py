@@ -308,6 +308,30 @@ async def test_an_engine_that_is_healthy_and_answers_nothing_ends_in_time_with_i
         assert "no answer to a first request" in report.findings[0].sentence
 
 
+@pytest.mark.parametrize("late", [False, True])
+@in_virtual_time
+async def test_prompts_that_only_the_engine_of_now_refuses_are_a_loss_and_late_answers_are_none(
+    monkeypatch, late
+):
+    whole = EngineClient.whole
+
+    async def picky(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
+        if client._base == new and len(json.dumps(body.get("messages"))) % 3 == 0:
+            if not late:
+                raise EngineError("HTTP 500")
+            await asyncio.sleep(600.0)
+        return await whole(client, path, body)
+
+    monkeypatch.setattr(EngineClient, "whole", picky)
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), [], 60.0)
+    found = {one.figure: one for one in report.findings}
+    assert ("refused prompts" in found) is not late
+    if not late:
+        assert report.word is UpgradeWord.REFUSED
+        assert "prompts refused, and answered before" in found["refused prompts"].sentence
+
+
 def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], bool]) -> None:
     """Requests of a load fail at once where a function of their engine says so."""
     complete = EngineClient.complete

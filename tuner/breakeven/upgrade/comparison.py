@@ -150,6 +150,9 @@ def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
 
 def _answers(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     """Answers of each engine by the other's judgement, so that what rounds differently counts on both sides alike."""
+    if after.answers and (lost := after.answers.given.refused):
+        said = f"{counted(lost, 'prompt')} refused, and answered before"
+        yield Judged(UpgradeFinding("refused prompts", None, None, None, None, UpgradeWord.REFUSED, said))
     if not (before.answers and before.answers.judged and after.answers and after.answers.judged):
         yield not_compared("answers", "an engine judges no answers (prompt_logprobs)")
         return

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from breakeven.answering.answer import AnswerSet
 from breakeven.answering.prompt_set import GatePrompt
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.load_driver.asking import ask, gate_prompts, judge
+from breakeven.load_driver.asking import ask, gate_prompts, judge, refuses
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.counters import between, kv_cache_tokens, read_counters
 from breakeven.load_driver.design import SweepStep
@@ -275,9 +275,18 @@ class _EnginesTried:
                 for some in (prompts, others, prompts)
             ]
             answers = (*sets[0].answers, *sets[2].answers)
-            given.append(AnswerSet(_SIDES[side], answers, sets[0].refused + sets[2].refused))
+            given.append(AnswerSet(_SIDES[side], answers))
             self._say(f"{_SIDES[side]}: {len(answers)} answers")
         old, new = self.clients
+        known, now = ({one.prompt for one in each.answers} for each in given)
+        # Each was asked twice; what merely comes late is no loss.
+        until_s = time.monotonic() + longest_s
+        lost = [
+            one
+            for one in prompts
+            if one.name in known - now and await refuses(new, one, until_s - time.monotonic(), ANSWER_TOKENS)
+        ]
+        given[1] = replace(given[1], refused=len(lost))
         crossed = [await judge(new, given[0], longest_s), await judge(old, given[1], longest_s)]
         own = await judge(old, given[0], longest_s)
         self.records[0] = replace(self.records[0], answers=crossed[0], own=own)
