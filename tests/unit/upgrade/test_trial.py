@@ -332,6 +332,20 @@ async def test_prompts_that_only_the_engine_of_now_refuses_are_a_loss_and_late_a
         assert "prompts refused, and answered before" in found["refused prompts"].sentence
 
 
+@pytest.mark.parametrize("side", [0, 1])
+@in_virtual_time
+async def test_an_engine_that_others_use_is_not_compared(side):
+    async with both(engine()) as urls, EngineClient(Endpoint(urls[side])) as other:
+        await other.model()
+        record = RequestRecord(0.0, 0.0)
+        task = asyncio.create_task(other.complete("hello", 1_000, record))
+        await asyncio.sleep(0.2)
+        assert record.done_s is None
+        with pytest.raises(EngineError, match="answers 1 request of others; expected an engine that nobody"):
+            await tried(urls, [])
+        task.cancel()
+
+
 def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], bool]) -> None:
     """Requests of a load fail at once where a function of their engine says so."""
     complete = EngineClient.complete

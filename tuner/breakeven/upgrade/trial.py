@@ -19,7 +19,7 @@ from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.sent_workload import Prompts, ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import check_arm, sized_prose
 from breakeven.load_driver.window import RequestRecord
-from breakeven.phrases import latency_text
+from breakeven.phrases import counted, latency_text
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.upgrade.against_profile import compare_with_past
@@ -156,14 +156,17 @@ async def _first_look(client: EngineClient, plan: UpgradePlan, side: int) -> Eng
     """What an engine says of itself, once it answers.
 
     Raises:
-        EngineError: it does not in time; or the engine before the upgrade runs another arm.
+        EngineError: it does not in time, or answers others; or the engine before the upgrade runs another arm.
     """
     await client.wait_until_ready(plan.start_timeout_s)
     await client.model()
     if side == 0 and plan.arm is not None:
         await check_arm(client, plan.arm)
-    tokens = kv_cache_tokens(await client.metrics_page() or "")
-    return EngineRecord(await client.version(), start_s=plan.start_s[side], kv_tokens=tokens)
+    page = await client.metrics_page() or ""
+    if others := read_counters(page).stats.get("running"):
+        said = f"{_SIDES[side]}: the engine answers {counted(round(others), 'request')} of others"
+        raise EngineError(f"{said}; expected an engine that nobody else uses")
+    return EngineRecord(await client.version(), start_s=plan.start_s[side], kv_tokens=kv_cache_tokens(page))
 
 
 async def _gone(client: EngineClient) -> str | None:
