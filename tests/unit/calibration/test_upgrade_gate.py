@@ -405,6 +405,27 @@ def test_a_policy_that_refuses_the_new_image_is_named_and_ends_the_run_at_the_de
     assert not world.jobs
 
 
+@pytest.mark.parametrize(
+    "containers",
+    [
+        [{"name": "x", "image": "x"}],
+        [{"name": DRIVER, "image": "x"}],
+        *(
+            [{"name": DRIVER, "env": [{"name": "BREAKEVEN_TRIAL", "value": text}]}]
+            for text in ("no JSON", "[]", "[" * 9000)
+        ),
+    ],
+)
+def test_a_job_that_somebody_else_has_put_in_its_place_starts_both_again(containers):
+    world = gate()
+    both(world)
+    made = job(world, "after")
+    assert made is not None
+    made["spec"]["template"]["spec"]["containers"] = containers
+    assert "starting both once more" in world.turn()["message"]
+    assert not world.jobs
+
+
 def test_a_schedule_has_no_table_yet_and_is_refused_in_one_line():
     world = gate(arms=["eagle/schedule"])
     assert world.service is not None
