@@ -159,8 +159,8 @@ def _measure(case: Case, control: StandingControl) -> MeasuredSpeedup | str:
     paired = PairedPods(
         case.workload.ref.namespace,
         case.model_name,
-        _serving(theirs, *since),
-        _serving(case.workload, *since),
+        serving_since(theirs, *since),
+        serving_since(case.workload, *since),
     )
     try:
         curves = [profile.curve(arm, case.live.conditions) for arm in (other, own)]
@@ -184,7 +184,7 @@ def _arm_of(case: Case, control: StandingControl) -> Arm | None:
     )
 
 
-def _serving(workload: Workload, changed_s: float, settled_s: float) -> dict[str, float]:
+def serving_since(workload: Workload, changed_s: float, settled_s: float) -> dict[str, float]:
     """The serving pods by name, each with the time (Unix time, s) from which it counts: its caches are cold at first."""
     begun = {pod.name: pod.started or pod.created for pod in workload.serving}
     return {

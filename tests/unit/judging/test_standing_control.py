@@ -10,7 +10,7 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Load
-from breakeven_operator.judging.standing_control import FEWEST_PODS, _serving, other_arm, with_evidence
+from breakeven_operator.judging.standing_control import FEWEST_PODS, other_arm, serving_since, with_evidence
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.decisionstatus import DecisionStatus
 from breakeven_operator.resources.memorystatus import BarredArm, LiveEvidence, MemoryStatus
@@ -133,7 +133,7 @@ def test_a_pod_counts_once_it_has_settled_after_its_start_and_after_the_last_rol
     pods = (replace(first, created=made, started=again), replace(second, created=made, started=None))
     workload = replace(TARGET, pods=pods)
     assert [one.name for one in workload.serving] == [first.name, second.name]
-    counted = _serving(workload, (made - timedelta(hours=1)).timestamp(), 600.0)
+    counted = serving_since(workload, (made - timedelta(hours=1)).timestamp(), 600.0)
     assert counted == {first.name: again.timestamp() + 600.0, second.name: made.timestamp() + 600.0}
     rolled = (NOW - timedelta(minutes=1)).timestamp()
-    assert set(_serving(workload, rolled, 600.0).values()) == {rolled + 600.0}
+    assert set(serving_since(workload, rolled, 600.0).values()) == {rolled + 600.0}

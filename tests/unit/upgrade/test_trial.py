@@ -308,15 +308,29 @@ async def test_an_engine_that_is_healthy_and_answers_nothing_ends_in_time_with_i
         assert "no answer to a first request" in report.findings[0].sentence
 
 
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> dict[EngineClient, str]:
+    """The address of each client that a test makes."""
+    found: dict[EngineClient, str] = {}
+    made = EngineClient.__init__
+
+    def noted(client: EngineClient, endpoint: Endpoint, *rest: Any) -> None:
+        found[client] = endpoint.url
+        made(client, endpoint, *rest)
+
+    monkeypatch.setattr(EngineClient, "__init__", noted)
+    return found
+
+
 @pytest.mark.parametrize("late", [False, True])
 @in_virtual_time
 async def test_prompts_that_only_the_engine_of_now_refuses_are_a_loss_and_late_answers_are_none(
-    monkeypatch, late
+    monkeypatch, addresses, late
 ):
     whole = EngineClient.whole
 
     async def picky(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
-        if client._base == new and len(json.dumps(body.get("messages"))) % 3 == 0:
+        if addresses[client] == new and len(json.dumps(body.get("messages"))) % 3 == 0:
             if not late:
                 raise EngineError("HTTP 500")
             await asyncio.sleep(600.0)
@@ -361,11 +375,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], boo
 
 
 @in_virtual_time
-async def test_an_engine_that_answers_no_request_of_a_load_is_not_left_undecided(monkeypatch):
+async def test_an_engine_that_answers_no_request_of_a_load_is_not_left_undecided(monkeypatch, addresses):
     said = list[str]()
 
     def fails(client: EngineClient) -> bool:
-        return client._base == new and any("at 1 client, after" in line for line in said)
+        return addresses[client] == new and any("at 1 client, after" in line for line in said)
 
     failing(monkeypatch, fails)
     async with both(engine()) as (old, new):
@@ -405,11 +419,11 @@ async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_
 
 
 @in_virtual_time
-async def test_engines_that_serve_two_models_are_said_to(monkeypatch):
+async def test_engines_that_serve_two_models_are_said_to(monkeypatch, addresses):
     name = EngineClient.model
 
     async def named(client: EngineClient) -> str:
-        return f"{await name(client)}{'-next' if client._base == new else ''}"
+        return f"{await name(client)}{'-next' if addresses[client] == new else ''}"
 
     monkeypatch.setattr(EngineClient, "model", named)
     async with both(engine()) as (old, new):

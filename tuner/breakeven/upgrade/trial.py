@@ -163,8 +163,8 @@ async def _first_look(client: EngineClient, plan: UpgradePlan, side: int) -> Eng
     if side == 0 and plan.arm is not None:
         await check_arm(client, plan.arm)
     page = await client.metrics_page() or ""
-    if others := read_counters(page).stats.get("running"):
-        said = f"{_SIDES[side]}: the engine answers {counted(round(others), 'request')} of others"
+    if others := read_counters(page).answering:
+        said = f"{_SIDES[side]}: the engine answers {counted(others, 'request')} of others"
         raise EngineError(f"{said}; expected an engine that nobody else uses")
     return EngineRecord(await client.version(), start_s=plan.start_s[side], kv_tokens=kv_cache_tokens(page))
 
