@@ -162,10 +162,13 @@ async def _first_look(client: EngineClient, plan: UpgradePlan, side: int) -> Eng
     await client.model()
     if side == 0 and plan.arm is not None:
         await check_arm(client, plan.arm)
-    page = await client.metrics_page() or ""
-    if others := read_counters(page).answering:
-        said = f"{_SIDES[side]}: the engine answers {counted(others, 'request')} of others"
-        raise EngineError(f"{said}; expected an engine that nobody else uses")
+    until_s = time.monotonic() + _GONE_S
+    while others := read_counters(page := await client.metrics_page() or "").answering:
+        # What somebody has broken off just now is over soon.
+        if time.monotonic() > until_s:
+            said = f"{_SIDES[side]}: the engine answers {counted(others, 'request')} of others"
+            raise EngineError(f"{said}; expected an engine that nobody else uses")
+        await asyncio.sleep(1.0)
     return EngineRecord(await client.version(), start_s=plan.start_s[side], kv_tokens=kv_cache_tokens(page))
 
 
