@@ -178,6 +178,13 @@ def test_an_engine_of_now_that_judges_no_answers_leaves_them_without_a_word():
     assert report.word is UpgradeWord.SAME
 
 
+def test_an_engine_behind_a_gateway_without_metrics_has_lost_no_acceptance():
+    silent = tuple(replace(one, accept=(), drafts=None, tokens_per_step=None) for one in windows(seed=2))
+    report = compare(BEFORE, replace(AFTER, windows=silent))
+    assert report.word is UpgradeWord.UNDECIDED
+    assert report.needs == "tokens per step: counters of both engines (/metrics)"
+
+
 def test_undecided_says_how_many_pairs_it_would_take():
     report = compare(BEFORE, replace(AFTER, windows=windows(1.04, seed=2, scatter=0.05)))
     assert report.needs is not None

@@ -105,8 +105,8 @@ def not_compared(name: str, why: str) -> Judged:
 
 
 def drafts_nothing(windows: Sequence[Point]) -> bool:
-    """Whether no window counts a draft; False without windows."""
-    return bool(windows) and not any(window.accept for window in windows)
+    """Whether steps are counted and no draft is; False without counters."""
+    return any(window.tokens_per_step for window in windows) and not any(window.accept for window in windows)
 
 
 def no_drafts(name: str) -> Judged:
@@ -210,6 +210,11 @@ def _acceptance(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     name = "tokens per step"
     if drafts_nothing(after.windows):
         yield no_drafts(name)
+        return
+    if not any(window.tokens_per_step for window in after.windows):
+        said = "the engine of now shows no counters"
+        finding = UpgradeFinding(name, None, None, None, None, UpgradeWord.UNDECIDED, said)
+        yield Judged(finding, f"{name}: counters of both engines (/metrics)")
         return
     pairs = _matched(before.windows, after.windows)
     steps = [(_tokens_per_step(old), _tokens_per_step(new)) for old, new in pairs.values()]
