@@ -211,8 +211,8 @@ def _acceptance(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     if drafts_nothing(after.windows):
         yield no_drafts(name)
         return
-    if not any(window.tokens_per_step for window in after.windows):
-        said = "the engine of now shows no counters"
+    if not all(any(one.tokens_per_step for one in record.windows) for record in (before, after)):
+        said = "an engine shows no counters"
         finding = UpgradeFinding(name, None, None, None, None, UpgradeWord.UNDECIDED, said)
         yield Judged(finding, f"{name}: counters of both engines (/metrics)")
         return
