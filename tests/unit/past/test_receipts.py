@@ -12,8 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
+from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.past.courses import TimeGrid
+from breakeven.past.receipt_reading import answered, reading
 from breakeven.past.receipt_table import document, focus_csv, notes, of_document, table
 from breakeven.past.receipts import MEANINGS, Receipt, ServiceKey, Unclaimed, added, receipts
 from breakeven.readers.prometheus import Samples, TimedValue
@@ -329,6 +331,16 @@ def test_series_of_another_tenant_with_numbers_that_cannot_be_leave_all_other_re
         found = receipts([*series(), *forged, early], GRID)
         assert [one for one in found if one.service.namespace == "llm"] == list(receipts(series(), GRID))
         assert table(found, 2.5)
+
+
+def test_an_answer_that_is_refused_names_the_service_that_was_asked_about():
+    def ask(question):
+        if "service_info" in question.promql:
+            return [Samples({"specsvc_namespace": "llm", "specsvc": "chat"}, ())]
+        raise BreakevenError("Prometheus answered with more than 16 MiB")
+
+    with pytest.raises(BreakevenError, match="llm/chat: Prometheus answered with more than 16 MiB; --match"):
+        answered(reading([], GRID.last_s, 3600), ask)
 
 
 def test_no_cell_of_a_label_is_a_formula():
