@@ -88,6 +88,7 @@ def test_two_sound_engines_are_the_same():
         ({"windows": windows(e=1.98, seed=2)}, UpgradeWord.ACCEPTANCE_LOST),
         ({"windows": tuple(replace(one, accept=(), drafts=None) for one in windows())}, UpgradeWord.ACCEPTANCE_LOST),
         ({"windows": windows(1.08, seed=2)}, UpgradeWord.SLOWER),
+        ({"windows": tuple(replace(one, output_tokens=40.0) for one in windows(seed=2))}, UpgradeWord.REFUSED),
         ({"windows": windows(0.9, seed=2)}, UpgradeWord.FASTER),
         ({"windows": windows(1.04, seed=2, scatter=0.05)}, UpgradeWord.UNDECIDED),
         ({"windows": windows(seed=2, pairs=1)}, UpgradeWord.UNDECIDED),

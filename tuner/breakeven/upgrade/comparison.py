@@ -29,7 +29,7 @@ ERROR_RATE = 2 * ANSWERS_ERROR_RATE
 """Share of sound upgrades that get a word of loss, at most."""
 
 FEWEST_PAIRS = 2
-_OF_ACCEPTANCE, _OF_CACHE, _OF_LATENCIES = 0.0025, 0.0015, 0.006
+_OF_ACCEPTANCE, _OF_CACHE, _OF_LATENCIES, _OF_LENGTHS = 0.0025, 0.0015, 0.0059, 0.0001
 _NO_LOSS_CONFIDENCE = 0.95
 # Of prompt tokens: a cache that holds less has nothing to lose.
 _LEAST_HITS = 0.05
@@ -78,6 +78,7 @@ def compare(before: EngineRecord, after: EngineRecord, arm: str | None = None) -
         (
             *_fields(before, after),
             *failures(before, after),
+            *_lengths(before, after),
             *_answers(before, after),
             *_cache(before, after),
             *_acceptance(before, after),
@@ -146,6 +147,25 @@ def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     word = UpgradeWord.REFUSED if lost else UpgradeWord.UNDECIDED
     needs = None if lost else "windows in which no request fails"
     yield Judged(UpgradeFinding("failed requests", old, new, None, None, word, said), needs)
+
+
+def _lengths(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
+    """Answers of the load that end before the tokens that both engines were asked for."""
+    pairs = _matched(before.windows, after.windows).values()
+    known = [
+        (_tokens(old), _tokens(new)) for old, new in pairs if all(one.output_tokens for one in (*old, *new))
+    ]
+    if len(known) >= FEWEST_PAIRS:
+        limits = Limits(0.05, 0.15, _OF_LENGTHS, -1, UpgradeWord.REFUSED)
+        found = judged_pairs("tokens per answer", _logs(known), _means(known), limits, figure)
+        if found.finding.word is UpgradeWord.REFUSED:
+            yield found
+
+
+def _tokens(windows: Sequence[Point]) -> float:
+    """Mean tokens of an answer."""
+    requests = [one.requests or 1.0 for one in windows]
+    return float(np.average([one.output_tokens or 0.0 for one in windows], weights=requests))
 
 
 def _answers(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
