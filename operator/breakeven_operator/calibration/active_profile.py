@@ -277,12 +277,15 @@ def account_of(
     status = service.status.calibration or CalibrationStatus()
     ended = tuple(sorted((run for run in runs if run.status.ended), key=lambda run: run.metadata.name))
     for run in ended:
-        if run.status.phase is RunPhase.SUPERSEDED:
-            continue
         finished = run.status.finished_time
         if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
             continue
         spent = (status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0)
+        if run.status.phase is RunPhase.SUPERSEDED:
+            if run.status.reason in _OPEN and run.status.gpu_seconds_used:
+                # It held its GPUs all the same; the run that measures once more waits for no time.
+                status = status.replace(last_run_time=finished, total_gpu_seconds=spent)
+            continue
         if run.spec.gate is not None:
             # It has measured no arms, so that it neither failed nor succeeded to.
             status = status.replace(

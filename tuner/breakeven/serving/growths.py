@@ -82,6 +82,11 @@ class Growths:
         )
 
     @property
+    def answering(self) -> int:
+        """Requests that are being answered; 0 if that is not known."""
+        return round(self.stats.get("running", 0.0))
+
+    @property
     def offered(self) -> float | None:
         """Requests that were asked for.
 
