@@ -181,14 +181,13 @@ class Profile:
 
         With a quantile in place of the means, what was not measured stays a mean and is named.
         """
-        found = predict_on(arm, curve, load, confidence or self.confidence)
+        found, met = predict_on(arm, curve, load, confidence or self.confidence)
         if quantile is None:
             return found
-        met = load.others_met(load.on(curve)[1], found.latency_ci_s)
         # At the lengths at which the arm was measured, whatever is asked for.
-        fit, measured_s = None, math.nan
-        if self.measured(arm):
-            fit, closed = self.arm(arm), load.concurrency is not None
+        fit, measured_s = self.fit_of(arm), math.nan
+        if fit is not None:
+            closed = load.concurrency is not None
             measured_s = self.measured_curve(fit).loop_latency_s(met.value or 0.0, closed=closed)
         return at_quantile(found, quantile, met, fit, measured_s, confidence or self.confidence)
 
