@@ -304,10 +304,10 @@ def with_arrivals(
     streams = [one for one in found if one is not None]
     if not streams:
         return replace(figures, dispersion_problem="no counts of these pods")
-    lengths_s = np.concatenate([lengths_s for _, lengths_s in streams])
-    span_s = float(np.nanmedian(lengths_s))
     if sum(float(np.nansum(counts)) for counts, _ in streams) < FEWEST_SPANS:
         return replace(figures, dispersion_problem=f"fewer than {FEWEST_SPANS} requests came")
+    lengths_s = np.concatenate([lengths_s for _, lengths_s in streams])
+    span_s = median(lengths_s[np.isfinite(lengths_s)].tolist())
     dispersion = dispersion_of_spans(streams)
     if dispersion is None:
         problem = f"fewer than {FEWEST_SPANS} spans of {figure(span_s)} s follow each other without a gap"

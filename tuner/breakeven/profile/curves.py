@@ -241,10 +241,9 @@ class Curve:
         """Latencies and doubts at many rates (1/s)."""
         latency_s = self.latencies_at_rps(rps)
         others = np.nan_to_num(rps * latency_s, nan=float(self.knots[-1, 0]))
-        n, at_n_s = self.open_ends.T
+        n, (_, slopes, _) = self.open_ends[:, 0], self._pieces
         piece = np.clip(np.searchsorted(n, others), 1, n.size - 1) - 1
-        slope = (np.diff(at_n_s) / np.diff(n))[piece]
-        slowed = 1.0 / np.maximum(1.0 - rps * slope, _LEAST_IDLE)
+        slowed = 1.0 / np.maximum(1.0 - rps * slopes[piece], _LEAST_IDLE)
         return DoubtsAtRate(latency_s, self.loadings_among(others), self.own_sd(others), slowed)
 
     def raised_at_rps(self, rps: FloatArray, factors: FloatArray) -> FloatArray:
