@@ -339,13 +339,13 @@ def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]
 
 def _parts(value: Any) -> Mapping[str, Any] | None:
     """The fields of an object, the entries of a list by their place; None for a leaf."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return value
     if not isinstance(value, list):
         return None
     # Conditions by type, so that their order does not matter.
     return {
-        f"[{inner.get('type', place) if isinstance(inner, Mapping) else place}]": inner
+        f"[{inner.get('type', place) if isinstance(inner, dict) else place}]": inner
         for place, inner in enumerate(value)
     }
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -36,7 +36,7 @@ _MOST_NAMED = 8
 """Files that a sentence names at most."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """A fitted profile of one model on one GPU class under one workload; equal to itself alone, because its curves are kept by it.
 
@@ -99,7 +99,7 @@ class Profile:
         """Scatter from one start of an engine to the next; None without a law of steps."""
         return self.steps.starts if self.steps is not None else None
 
-    @property
+    @cached_property
     def lengths(self) -> Lengths:
         """The lengths at which arms are compared unless others are asked for."""
         return compared_lengths(self.arms)
