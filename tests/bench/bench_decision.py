@@ -58,7 +58,7 @@ async def decided(loads: tuple[float, ...], *, objective: bool) -> tuple[list[fl
         digest.update(json.dumps(outcome.status.to_json_object(), sort_keys=True).encode())
         return outcome
 
-    ServiceDecisions.decide = timed  # type: ignore[method-assign, assignment]
+    ServiceDecisions.decide = timed  # type: ignore[method-assign]
     while len(spent_s) < 2 * DECISIONS:
         world.load(drawn.choice(loads))
         await world.cycle(300.0)
