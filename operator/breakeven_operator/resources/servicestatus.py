@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -385,9 +386,13 @@ class SpeculativeServiceStatus(StatusModel):
     savings: SavingsStatus | None = row("What speculation is worth, and what it cost.", Renewal.MOVED)
     workings: ServiceWorkings | None = row("The operator's own notes; no interface, they may change.")
 
+    def whole(self) -> dict[str, Any]:
+        """The JSON object with every field in its own place."""
+        return super().to_json_object()
+
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object as the API server holds it: what nobody waits for stands in its notes."""
-        return split(super().to_json_object(), NOTED, frozenset({"history"}))
+        return with_notes(self.whole())
 
     @property
     def memory(self) -> MemoryStatus | None:
@@ -414,3 +419,8 @@ NOTED = frozenset(
     one.json_path for one in status_fields(SpeculativeServiceStatus) if IN_NOTES in one.marks(str)
 )
 """Paths of the fields that stand in the notes."""
+
+
+def with_notes(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole status as the API server holds it."""
+    return split(status, NOTED, frozenset({"history"}))

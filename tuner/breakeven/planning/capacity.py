@@ -17,12 +17,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.latency import InflightDistribution
 from breakeven.phrases import between, counted, figure, spoken
 from breakeven.planning.objective import Slo
 from breakeven.profile import Bounds, Conditions, Curve, LoadPoint, Prediction, Profile
+from breakeven.profile.fits import LARGEST_FIGURE
 from breakeven.profile.student_t import t_quantile
 
 HEADROOM = 1.2
@@ -219,12 +222,9 @@ class _LoadedArm:
 
     def _promised_among_fewer(self, others: float) -> float:
         """Largest lower bound of the rate among fewer others: doubt grows with load, but a rate that is carried stays carried."""
-        knots = self.curve.knots[self.curve.knots[:, 0] < others].tolist()
-        uppers = (
-            (n, Estimate.of(latency_s, self.curve.bounds_of(latency_s, n, self._t)).upper)
-            for n, latency_s in knots
-        )
-        return max((n / upper_s for n, upper_s in uppers if upper_s), default=0.0)
+        n, latency_s = self.curve.knots[self.curve.knots[:, 0] < others].T
+        _, upper_s = self.curve.all_bounds_of(latency_s, n, self._t)
+        return float(np.max(n / upper_s, where=upper_s <= LARGEST_FIGURE, initial=0.0))
 
     def seldom_full(self, room: _Room, most_rps: float) -> Capacity | None:
         """Rate at which just so many requests find no room as may miss an objective.

@@ -328,9 +328,9 @@ class Savings:
         # The same by day and night: a cost that changed with the hour would make an arm leave and come back every day.
         shares, rates = _arrays(self.ahead.seen)
         mean_rps, roll = float(shares @ rates), (self.roll_s, self.away_share, self.live.window_s)
-        waited = waited_in_jump(rps, mean_rps, self.carries, safe, roll)
-        waited = waited - waited_in_jump(rps, mean_rps, np.broadcast_to(safe, rps.shape), safe, roll)
-        costs = np.maximum(waited.mean(axis=-1), 0.0)
+        both = np.stack([self.carries, np.broadcast_to(safe, rps.shape)])
+        waited, anyway = waited_in_jump(rps, mean_rps, both, safe, roll)
+        costs = np.maximum((waited - anyway).mean(axis=-1), 0.0)
         # A service whose load may jump further than usual is larger than seen so far: its ten days take more request time.
         larger = np.maximum(rps.mean(axis=-1) / (_JUMP * largest_rps), 1.0)
         accounts = np.maximum(RISK * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST)

@@ -50,8 +50,11 @@ def ends_around(value: FloatArray, half_width: FloatArray) -> tuple[FloatArray, 
 
 def bounds_around(value: float, half_width: float) -> Bounds:
     """Bounds of one value, as `ends_around`; None is an open end; so is an end beyond `LARGEST_FIGURE`."""
-    lower, upper = ends_around(np.asarray(value), np.asarray(half_width))
-    return float(lower), (float(upper) if upper <= LARGEST_FIGURE else None)
+    if not half_width < _WIDEST:
+        return 0.0, None
+    factor = float(np.exp(half_width))
+    upper = value * factor
+    return value / factor, (upper if upper <= LARGEST_FIGURE else None)
 
 
 def rows_between(at: FloatArray, rows: FloatArray, wanted: FloatArray) -> FloatArray:
@@ -196,6 +199,12 @@ class Curve:
         """Bounds of a latency among `others`, of an open or a closed loop."""
         return bounds_around(latency_s, t * float(self._sd_among(np.asarray(others), closed=closed)))
 
+    def all_bounds_of(
+        self, latency_s: FloatArray, others: FloatArray, t: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Bounds of latencies among many numbers of others of an open loop."""
+        return ends_around(latency_s, t * self._sd_among(others))
+
     def own_sd(self, others: FloatArray) -> FloatArray:
         """Relative standard deviation among others that no other curve shares, over starts of the engine."""
         return np.asarray(np.hypot(np.interp(others, self.knots[:, 0], self.own_sds), self.start_sd))
@@ -208,7 +217,7 @@ class Curve:
         return rows_between(knots[:, 0], loadings, others)
 
     def _sd_among(self, others: FloatArray, *, closed: bool = False) -> FloatArray:
-        shared = np.linalg.norm(self.loadings_among(others, closed=closed), axis=-1)
+        shared = np.sqrt(np.square(self.loadings_among(others, closed=closed)).sum(axis=-1))
         return np.asarray(np.hypot(shared, self.own_sd(others)))
 
     def met_at_rps(self, rps: FloatArray, latency_s: FloatArray) -> FloatArray:
@@ -217,10 +226,9 @@ class Curve:
 
     def slowed_at_rps(self, rps: FloatArray, others: FloatArray) -> FloatArray:
         """The factor by which a latency moves more at a rate (1/s) than among so many others, because it moves these too."""
-        n, at_n_s = self.open_ends.T
+        n, (_, slopes, _) = self.open_ends[:, 0], self._pieces
         piece = np.clip(np.searchsorted(n, others), 1, n.size - 1) - 1
-        slope = (np.diff(at_n_s) / np.diff(n))[piece]
-        return np.asarray(1.0 / np.maximum(1.0 - rps * slope, _LEAST_IDLE))
+        return np.asarray(1.0 / np.maximum(1.0 - rps * slopes[piece], _LEAST_IDLE))
 
     def raised_at_rps(self, rps: FloatArray, factors: FloatArray) -> FloatArray:
         """Latencies (s) at many rates (1/s) of a curve that is so many times as high as this one.
