@@ -22,7 +22,7 @@ from demo.director import StoryError
 from demo.performance import RESULTS, Casting, Scene, perform, what_to_try
 from demo.photographs import photograph
 from demo.picture import draw
-from demo.record import Record
+from demo.record import Record, Sample
 from demo.story import Phase, Story, tell
 from demo.summary import (
     ANSWER_HEAD,
@@ -99,6 +99,15 @@ async def _acts(scene: Scene) -> tuple[dict[str, Story], dict[str, Profile], lis
     return stories, profiles, await owners_rollout(scene, high) if stories["chat"].switches else []
 
 
+def awaited_s(samples: Sequence[Sample]) -> float:
+    """Time (s) for which a service has awaited a rollout; 0 if it does not now.
+
+    A restart takes what is wanted at that moment: while a window still holds another load, that may be the old arm once more.
+    """
+    others = (one.at_s for one in samples if not one.reason.startswith(_AWAITED))
+    return samples[-1].at_s - max(others, default=samples[-1].at_s)
+
+
 async def owners_rollout(scene: Scene, phase: Phase) -> list[Check]:
     """In mode NextRollout at a load of another arm: nothing restarts for that arm, and a restart by a person takes it."""
     player, target = scene.players["chat"], "chat-vllm"
@@ -111,7 +120,7 @@ async def owners_rollout(scene: Scene, phase: Phase) -> list[Check]:
     began_s, before = time.time(), samples[-1].arm
     try:
         await scene.director.until(
-            "chat awaits a rollout", lambda: samples[-1].reason.startswith(_AWAITED), _PHASE_TIMEOUT_S
+            "chat awaits a rollout", lambda: awaited_s(samples) >= installation.WINDOW_S, _PHASE_TIMEOUT_S
         )
         ran, asked_s = samples[-1].arm, time.time()
         scene.view.step(f"a person restarts it: kubectl rollout restart deployment {target}")

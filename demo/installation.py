@@ -28,6 +28,7 @@ Manifest = dict[str, Any]
 # Short answers: many requests per second, so that a few seconds at each load tell something.
 PROMPT_TOKENS = 64
 OUTPUT_TOKENS = 16
+WINDOW_S = 12
 
 # Production's long times, shortened. Values are of this demo only; `shortened` lists them beside the defaults.
 _SHORT_SPEC: Mapping[str, Any] = {
@@ -47,7 +48,7 @@ _SHORT_SPEC: Mapping[str, Any] = {
         "answers": {"check": "Warn", "maxSecondsPerArm": 20, "outputTokens": 48},
         "workload": {"promptTokens": PROMPT_TOKENS, "outputTokens": OUTPUT_TOKENS},
     },
-    "metricsSource": {"windowSeconds": 12, "stalenessSeconds": 8, "minRequests": 15},
+    "metricsSource": {"windowSeconds": WINDOW_S, "stalenessSeconds": 8, "minRequests": 15},
 }
 _CANDIDATES: Mapping[str, Any] = {
     "methods": [

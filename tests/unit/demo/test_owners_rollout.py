@@ -19,15 +19,15 @@ EAGLE = Arm("eagle3", 3, "eagle")
 HIGH = Phase("high", 9.0, NO_SPECULATION, frozenset({"none"}), EAGLE, 1.0, 1.4)
 
 
-def sample(arm: str, reason: str) -> Sample:
-    return Sample(1.0, 9.0, 0.5, arm, "none", "No", "0.80 expected", reason, False, "")
+def sample(arm: str, reason: str, at_s: float = 30.0) -> Sample:
+    return Sample(at_s, 9.0, 0.5, arm, "none", "No", "0.80 expected", reason, False, "")
 
 
 def acted(monkeypatch: pytest.MonkeyPatch, awaited: Sample, after: Sample) -> tuple[list[Any], list[str]]:
     """The checks of the act, and what was asked of the cluster; `after` is what is seen after the restart."""
     done: list[str] = []
     rates: list[float] = []
-    samples = [sample("eagle/3", "BelowBreakEven")]
+    samples = [sample("eagle/3", "BelowBreakEven", 1.0)]
     monkeypatch.setattr(installation, "set_mode", lambda _, name, mode: done.append(f"{name} {mode}"))
     monkeypatch.setattr(installation, "restart", lambda _, name: done.append(f"restart {name}"))
 
@@ -59,6 +59,7 @@ def test_the_arm_waits_and_a_restart_takes_it(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("awaited", "after", "failed"),
     [
+        (sample("eagle/3", "AwaitsRollout", 9.0), sample("none", ""), "a person's own rollout"),
         (sample("none", "AwaitsRollout"), sample("none", "AlreadyBest"), "nothing restarts"),
         (sample("eagle/3", "Saturated"), sample("none", ""), "a person's own rollout"),
         (sample("eagle/3", "AwaitsRollout"), sample("eagle/3", "AwaitsRollout"), "a person's own rollout"),
