@@ -27,7 +27,7 @@ from breakeven_operator.workloads.workload import Workload
 
 FEWEST_PODS = 4
 """Pods of a service from which on one more may run the other arm: below, too many requests would wait for it."""
-# Requests that waited through a roll are worked off, and the caches of a new pod filled, in so many windows.
+# Requests that waited through a roll are worked off in so many windows.
 _SETTLED_WINDOWS = 2
 _NONE = NO_SPECULATION.name
 _FIRST = ("since_time", "first_lower", "first_upper")
@@ -155,12 +155,12 @@ def _measure(case: Case, control: StandingControl) -> MeasuredSpeedup | str:
         for one in rolls
         if one is not None and one.last_switch_time is not None
     ]
-    since = max(times, default=-math.inf), _SETTLED_WINDOWS * window_s
+    since_s = max(times, default=-math.inf) + _SETTLED_WINDOWS * window_s
     paired = PairedPods(
         case.workload.ref.namespace,
         case.model_name,
-        serving_since(theirs, *since),
-        serving_since(case.workload, *since),
+        _serving(theirs, since_s),
+        _serving(case.workload, since_s),
     )
     try:
         curves = [profile.curve(arm, case.live.conditions) for arm in (other, own)]
@@ -184,12 +184,11 @@ def _arm_of(case: Case, control: StandingControl) -> Arm | None:
     )
 
 
-def serving_since(workload: Workload, changed_s: float, settled_s: float) -> dict[str, float]:
-    """The serving pods by name, each with the time (Unix time, s) from which it counts: its caches are cold at first."""
-    begun = {pod.name: pod.started or pod.created for pod in workload.serving}
+def _serving(workload: Workload, since_s: float) -> dict[str, float]:
+    """The serving pods by name, each with the time (Unix time, s) from which it counts."""
     return {
-        name: max(changed_s, at.timestamp() if at is not None else changed_s) + settled_s
-        for name, at in begun.items()
+        pod.name: max(since_s, pod.created.timestamp() if pod.created is not None else since_s)
+        for pod in workload.serving
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,13 +9,13 @@ import pytest
 from breakeven.arm import NO_SPECULATION
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Load
-from breakeven_operator.judging.standing_control import FEWEST_PODS, other_arm, serving_since, with_evidence
+from breakeven_operator.judging.standing_control import FEWEST_PODS, other_arm, with_evidence
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.decisionstatus import DecisionStatus
 from breakeven_operator.resources.memorystatus import BarredArm, LiveEvidence, MemoryStatus
 from breakeven_operator.resources.servicestatus import ServiceWorkings, SpeculativeServiceStatus
 from breakeven_operator.resources.targetstatus import Current, Rollout, RolloutPhase, Target
-from fakes.cases import TARGET, a_case
+from fakes.cases import a_case
 from fakes.fleet_world import EAGLE, SERVICE, profile_json
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -124,16 +123,3 @@ def test_newer_evidence_of_the_arm_that_the_control_runs_counts(profile, theirs,
     assert (theirs in with_evidence(memory, other, profile).evidence) is replaced
     here = memory.replace(running_arm="none")
     assert with_evidence(here, other, profile) == here, "the target's own latency is nearer"
-
-
-def test_a_pod_counts_once_it_has_settled_after_its_start_and_after_the_last_roll():
-    """A control has one pod: a new one is cold, which would be taken for its arm's latency."""
-    (first, second), made = TARGET.pods[:2], NOW - timedelta(hours=2)
-    again = NOW - timedelta(minutes=15)
-    pods = (replace(first, created=made, started=again), replace(second, created=made, started=None))
-    workload = replace(TARGET, pods=pods)
-    assert [one.name for one in workload.serving] == [first.name, second.name]
-    counted = serving_since(workload, (made - timedelta(hours=1)).timestamp(), 600.0)
-    assert counted == {first.name: again.timestamp() + 600.0, second.name: made.timestamp() + 600.0}
-    rolled = (NOW - timedelta(minutes=1)).timestamp()
-    assert set(serving_since(workload, rolled, 600.0).values()) == {rolled + 600.0}
