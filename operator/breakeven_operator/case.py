@@ -15,10 +15,7 @@ from breakeven.arm import Arm
 from breakeven.deciding import Decision
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.capacity import (
-    Capacity,
-    FewestReplicas,
-)
+from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.evaluation import ArmEvaluation
 from breakeven.planning.forecast import PastRates
 from breakeven.planning.objective import Histogram
@@ -38,36 +35,13 @@ from breakeven_operator.refused_writes import RefusedWrite
 from breakeven_operator.resources import CalibrationRun, SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.decisionstatus import Basis
 from breakeven_operator.resources.memorystatus import MemoryStatus, RequestsBefore
-from breakeven_operator.resources.servicestatus import (
-    ObjectiveFinding,
-    ObjectiveStatus,
-)
+from breakeven_operator.resources.servicestatus import CapacityStatus, ObjectiveFinding, ObjectiveStatus
 from breakeven_operator.resources.targetstatus import ControlStatus
 from breakeven_operator.resources.updatepolicy import PRODUCTION, Timing
 from breakeven_operator.step import Calibrated, ProfileEntry, RolloutContext, RolloutStep, settled
 from breakeven_operator.workloads.running_arm import RunningArm
 from breakeven_operator.workloads.target import Refusal
 from breakeven_operator.workloads.workload import Workload
-
-
-@dataclass(frozen=True)
-class PodReading:
-    """All statistics of one pod under one model name; `accepted` counts drafts by position.
-
-    `mixed` are labels of series that look like copies of one engine and count different things. `ended` names series that ended
-    within the window.
-    """
-
-    model_name: str
-    stats: Mapping[str, float]
-    accepted: Mapping[int, float]
-    mixed: tuple[Mapping[str, str], ...] = ()
-    ended: tuple[str, ...] = ()
-
-    @cached_property
-    def counters(self) -> Growths:
-        """The statistics alone."""
-        return Growths(self.stats, self.accepted)
 
 
 class SeriesOwner(NamedTuple):
@@ -96,7 +70,7 @@ class FleetReading:
     """The answer to one query about a fleet, by pod or by ReplicaSet; or why there is none.
 
     Attributes:
-        pods: readings by pod; of sums by what the names of a ReplicaSet's pods have in common.
+        pods: counters by pod and model name; of sums by what the names of a ReplicaSet's pods have in common.
         present: whose vLLM series there are, anywhere in this Prometheus.
         error: one line when Prometheus gave no usable answer.
         evaluated_s: Unix time at which Prometheus made the answer, by its own clock; None if it does not say.
@@ -105,7 +79,7 @@ class FleetReading:
         turned_away: requests in the window that a pod answered with an error of its own.
     """
 
-    pods: Mapping[NamespacedName, tuple[PodReading, ...]]
+    pods: Mapping[NamespacedName, Mapping[str, Growths]]
     present: frozenset[SeriesOwner]
     error: str | None = None
     evaluated_s: float | None = None
@@ -324,25 +298,6 @@ class Objectives:
         return max(lower for lower, _ in ends), max(uppers) if closed else None
 
 
-@dataclass(frozen=True, slots=True)
-class FleetNeed:
-    """Needs of the fleet now.
-
-    Attributes:
-        capacities: of every measured arm whose capacity is known, in the order of the spec, no speculation first.
-        figures: the load; None while it is not known.
-        recommended: replicas for it; None if load or capacity are not known.
-        scaled_by: field manager of the autoscaler that scales the target; None if no autoscaler has been seen to.
-        fewest: which arm needs fewest replicas for it; None as `recommended`, or if the running arm's need is not known.
-    """
-
-    capacities: tuple[Capacity, ...]
-    figures: Load | None
-    recommended: int | None
-    scaled_by: str | None
-    fewest: FewestReplicas | None
-
-
 STAY = "Stay"
 SWITCH = "Switch"
 HOLD = "Hold"
@@ -462,8 +417,8 @@ class Case:
     """A service whose target can be looked at, with the schedules that were measured for it.
 
     The target's template asks for the `running` arm, and its series have the label `model_name`. `roll` has Prometheus' answers
-    about a roll under way. `need` is None before it was worked out, `objectives` if there are none, and
-    `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted. `breach` is the
+    about a roll under way. `capacity` is None if nothing is known of it, `fewest`, the arm that needs fewest replicas, if the running
+    arm's need is not known, `objectives` if there are none, and `first`, the past's answer, if there is a profile. `prompts` are quarters of the requests, if they were counted. `breach` is the
     user's guard that is exceeded; None if none is known to be. `control` is what the standing control measures; None without one.
     `cannot_roll` forbids a roll at any time, `may_roll` is whether the fleet's number of rolls at a time allows one, and `waits` is
     why the API server is not asked for a write again yet.
@@ -476,7 +431,8 @@ class Case:
     live: Live
     engine_limits: EngineLimits
     objectives: Objectives | None = None
-    need: FleetNeed | None = None
+    capacity: CapacityStatus | None = None
+    fewest: FewestReplicas | None = None
     first: FirstAnswer | None = None
     prompts: tuple[PromptPart, ...] = ()
     breach: Refusal | None = None
@@ -532,7 +488,7 @@ class Case:
     @property
     def scaled(self) -> bool:
         """Whether an autoscaler scales the target."""
-        return self.need is not None and self.need.scaled_by is not None
+        return self.capacity is not None and self.capacity.scaled_by is not None
 
     @property
     def away_share(self) -> float:

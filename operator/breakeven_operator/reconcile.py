@@ -28,10 +28,10 @@ from breakeven_operator.case import (
     Verdict,
 )
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.judging.doubts import doubt_of, findings_of, rules_of, take_account
+from breakeven_operator.judging.doubts import Account, doubt_of, take_account
 from breakeven_operator.judging.gates import held, proposed, refuse_owners_arm, took_proposal
 from breakeven_operator.judging.judge import judge
-from breakeven_operator.judging.scaling import fleet_need
+from breakeven_operator.judging.scaling import with_capacity
 from breakeven_operator.judging.standing_control import measured_control, with_evidence
 from breakeven_operator.observing.fleet_query import workload_of
 from breakeven_operator.observing.latency_metrics import latencies_of, prompts_of
@@ -77,13 +77,12 @@ def reconcile(service: SpeculativeService, observation: ServiceObservation, now:
     before = service.status.memory if proposes else None
     if cannot_roll is None and proposes:
         cannot_roll = refuse_owners_arm(workload, before)
-    case = replace(case, need=fleet_need(case), cannot_roll=cannot_roll, may_roll=observation.may_roll)
+    case = replace(with_capacity(case), cannot_roll=cannot_roll, may_roll=observation.may_roll)
     verdict, memory = judge(case, step, observation)
     case = case.remembering(memory)
     case = case.remembering(take_account(case, verdict.decision))
-    rules = rules_of(case.spec, observation.timing)
-    findings = findings_of(case.memory, case.calibrated.profile_name, rules, now)
-    verdict = replace(verdict, windows=len(findings.windows))
+    account = Account.of(case.spec, observation.timing).about(case.memory, case.calibrated.profile_name, now)
+    verdict = replace(verdict, windows=len(account.windows))
     step = replace(step, memory=case.memory)
     if verdict.action == SWITCH and verdict.arm is not None and case.running.arm is not None:
         begun = roll_begun(case, step, verdict, seen)
@@ -120,14 +119,14 @@ def read_case(
     service: SpeculativeService, observation: ServiceObservation, workload: Workload, now: datetime
 ) -> Case:
     """The case before anything is decided about it."""
-    known, rules = service.status.memory, rules_of(service.spec, observation.timing)
+    known, account = service.status.memory, Account.of(service.spec, observation.timing)
     state = calibrated(
         service,
         observation,
         workload.proven_identity,
         workload.startup_s,
         now,
-        (lambda entry: doubt_of(known, entry, rules, now)) if known is not None else None,
+        (lambda entry: doubt_of(known, entry, account, now)) if known is not None else None,
     )
     trouble = workload.trouble
     if trouble is not None and not workload.identifiable:

@@ -321,12 +321,6 @@ ROWS: dict[str, tuple[PanelText, ...]] = {
     ),
     "What speculation is worth": (
         _panel_text(
-            "Request time saved",
-            "Since the last roll, by its measured speedup; below 0 lost. Begins again with each roll.",
-            "s",
-            PanelQuery(_of("breakeven_request_saved_seconds", "against", "bound"), "against {{against}} ({{bound}})"),
-        ),
-        _panel_text(
             "GPUs not needed",
             "Of the running arm at the expected load, within the objectives; below 0 it needs more. Saved only if somebody removes them.",
             "none",

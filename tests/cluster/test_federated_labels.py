@@ -53,7 +53,7 @@ def test_the_operator_reads_the_pods_once_their_labels_are_named(address):
     assert named.renamed == {}
     assert named.present == {("llm", pod, "chat") for pod in PODS}
     for pod in PODS:
-        (reading,) = named.pods[NamespacedName("llm", pod)]
+        (reading,) = named.pods[NamespacedName("llm", pod)].values()
         assert reading.stats["started"] == pytest.approx(RPS * WINDOW_S, rel=0.4)
 
 

@@ -114,7 +114,7 @@ def address(request, tmp_path_factory):
 
 def test_copies_are_one_engine_and_engines_of_a_pod_are_several(address):
     pods = read_fleet(asked(address, fleet_query(["llm"], EngineSeries(), WINDOW_S, 120))).pods
-    stats = {pod.name: reading.stats for pod, (reading,) in pods.items()}
+    stats = {pod.name: reading.stats for pod, readings in pods.items() for reading in readings.values()}
     for letters in ("bbbbb", "ccccc", "fffff"):
         found = stats[name(letters)]
         assert found["engines"] == 2
@@ -122,7 +122,7 @@ def test_copies_are_one_engine_and_engines_of_a_pod_are_several(address):
         assert found["completed"] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
         assert found["running"] == pytest.approx(6.0)
         assert found["waiting_growth"] == pytest.approx(2 * WINDOW_S / 100, rel=0.03)
-        (reading,) = pods[NamespacedName("llm", name(letters))]
+        (reading,) = pods[NamespacedName("llm", name(letters))].values()
         assert reading.accepted[0] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
 
 
@@ -131,8 +131,8 @@ def test_names_that_begin_otherwise_are_read_as_they_are_given(address):
         asked(address, fleet_query(["llm"], EngineSeries(prefix="kserve_vllm:"), WINDOW_S, 120))
     ).pods
     for one in found.values():
-        assert {reading.model_name for reading in one} == {"renamed"}
-    (reading,) = found[NamespacedName("llm", name("ccccc"))]
+        assert set(one) == {"renamed"}
+    reading = found[NamespacedName("llm", name("ccccc"))]["renamed"]
     assert reading.stats["started"] == pytest.approx(2 * RPS * WINDOW_S, rel=0.03)
     past = read_past(
         past_asked(address, past_query(["llm"], EngineSeries(prefix="kserve_vllm:"), 600, 300))
@@ -144,7 +144,8 @@ def test_two_engines_under_one_name_are_shown_with_their_labels_and_copies_are_n
     pods = read_fleet(asked(address, fleet_query(["llm"], EngineSeries(), WINDOW_S, 120))).pods
     mixed = {
         pod.name: [one["container"] for one in reading.mixed]
-        for pod, (reading,) in pods.items()
+        for pod, readings in pods.items()
+        for reading in readings.values()
         if reading.mixed
     }
     assert {pod: sorted(found) for pod, found in mixed.items()} == {name("ddddd"): ["first", "second"]}
@@ -154,7 +155,7 @@ def test_sums_latencies_past_and_blocks_count_each_engine_once(address):
     copied, rolled = f"chat-7d9f8b6c5d-{'c' * 5}", [("llm", "chat")]
     sums = read_fleet(asked(address, sums_query(["llm"], EngineSeries(), WINDOW_S, 120))).pods
     siblings = siblings_of(copied)
-    (of_set,) = sums[NamespacedName("llm", siblings)]
+    (of_set,) = sums[NamespacedName("llm", siblings)].values()
     # Three pods of two engines; of the two under one name one alone can be seen.
     assert of_set.stats["started"] == pytest.approx(7 * RPS * WINDOW_S, rel=0.03)
     assert of_set.stats["reporting"] == 4

@@ -10,12 +10,12 @@ from breakeven.planning.forecast import PastRates
 from breakeven.profile import Profile
 from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits
-from breakeven_operator.case import Case, FleetNeed, Live
+from breakeven_operator.case import Case, Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import MemoryStatus
-from breakeven_operator.resources.servicestatus import CalibrationStatus
+from breakeven_operator.resources.servicestatus import CalibrationStatus, CapacityStatus
 from breakeven_operator.resources.updatepolicy import PRODUCTION
 from breakeven_operator.step import Calibrated, ProfileEntry, RolloutContext
 from breakeven_operator.workloads.running_arm import RunningArm
@@ -59,5 +59,5 @@ def a_case(
         RunningArm(running, "Annotation"),
         Live(ClusterReason.METRICS_AVAILABLE, "", figures, past=past or PastRates()),
         EngineLimits(),
-        need=FleetNeed((), None, None, "keda-operator", None) if scaled else None,
+        capacity=CapacityStatus(scaled_by="keda-operator") if scaled else None,
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
+from fakes.engine_pages import SCRAPE_S
 from fakes.fleet_world import FleetWorld
 
 LABELS = {"specsvc_namespace": "llm", "specsvc": "chat"}
@@ -42,3 +45,10 @@ async def test_what_no_engine_counts_is_absent():
     assert not {"prefixHitPercent", "acceptedTokensPerStep"} & world.decision.keys()
     assert world.registry.get_sample_value("breakeven_prefix_cache_hit_ratio", LABELS) is None
     assert world.registry.get_sample_value("breakeven_accepted_tokens_per_step", LABELS) is None
+
+
+async def test_the_evidence_is_as_old_as_the_sample_that_it_rests_on():
+    world = loaded()
+    await world.cycle()
+    made, seen = (datetime.fromisoformat(world.decision[name]) for name in ("time", "evidenceTime"))
+    assert 0.0 < (made - seen).total_seconds() <= SCRAPE_S + 1.0

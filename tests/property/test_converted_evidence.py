@@ -26,7 +26,6 @@ EAGLE = Arm("eagle3", 3, "eagle")
 LAWS = {NO_SPECULATION: (1.0, 0.05), EAGLE: (0.62, 0.055)}
 POLICY = Policy(
     min_gain=0.03,
-    risk=0.12,
     cooldown_s=600.0,
     dwell_s=60.0,
     horizon_s=14400.0,

@@ -41,7 +41,7 @@ def models(draw):
 def policies(draw):
     return Policy(
         min_gain=draw(floats(0.01, 0.3)),
-        risk=draw(floats(0.0, 1.0)),
+        day_risk=draw(floats(0.0, 1.0)),
         cooldown_s=draw(st.sampled_from([0.0, 600.0, 3600.0])),
         dwell_s=draw(st.sampled_from([0.0, 300.0, 900.0])),
         slo=Slo(e2e_s=draw(floats(0.3, 5.0))) if draw(st.booleans()) else Slo(),
@@ -149,7 +149,7 @@ def test_risking_less_never_makes_it_enter_what_carries_less(model, policy, rps,
         found = Decisions(model, list(model.laws), by).at(load, DecisionMemory(NO_SPECULATION), NOW)
         return found.action is Action.SWITCH
 
-    assert entered(policy) or not entered(replace(policy, risk=less * policy.risk))
+    assert entered(policy) or not entered(replace(policy, day_risk=less * policy.day_risk))
 
 
 @draws(60)

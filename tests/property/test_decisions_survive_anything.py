@@ -54,7 +54,6 @@ class Wild:
         limits = {name: self.size(-6.0, 4.0) for name in ("e2e_s", "ttft_s", "tpot_s") if self.of(0, 1, 0)}
         return Policy(
             min_gain=self.of(0.0, 0.03, 1.0),
-            risk=self.of(0.0, 0.12, 5.0),
             day_risk=self.of(0.0, 0.05, 1.0),
             cooldown_s=self.of(0.0, 600.0, 1e7),
             dwell_s=self.of(0.0, 300.0),

@@ -24,13 +24,14 @@ ARMS = (NO_SPECULATION, Arm("eagle3", 2), Arm("eagle3", 5))
 
 @pytest.fixture(autouse=True, scope="module")
 def without_doubt():
-    """A rule that is sure of its laws, as `plan` is of its expectations."""
+    """A rule that is sure of its laws and risks any jump, as `plan` is of its expectations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expected_saving, "DOUBT_SD", 0.0)
+        patch.setattr(expected_saving, "RISK", 1e9)
         yield
 
 
-FREELY = Policy(min_gain=0.0, risk=1e9, roll_seconds=1e-9)
+FREELY = Policy(min_gain=0.0, roll_seconds=1e-9)
 DAY_S = 86400.0
 LAWS = st.lists(st.tuples(st.floats(0.5, 4.0), st.floats(0.03, 0.2)), min_size=3, max_size=3)
 SHARES = st.floats(0.05, 0.65)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.planning.decision_memory import RARE_DAYS, DecisionMemory, Evidence
 from breakeven.planning.expected_saving import (
-    SavingDecision,
+    Savings,
     decide_by_saving,
     known_speedup,
 )
@@ -141,7 +141,7 @@ def asked(
     policy: Policy = POLICY,
     laws: Sequence[FittedLaw] = STEEP,
     window_s: float = 300.0,
-) -> SavingDecision:
+) -> Savings:
     ahead = replace(constantly(rps, known_s), largest_rps=largest_rps)
     memory = DecisionMemory(NO_SPECULATION, saved=saved)
     live = replace(resting(2.0, 0.05, rps), window_s=window_s)

@@ -31,13 +31,11 @@ class FleetWorth:
     """Sums over services, each with the number of services behind it.
 
     Attributes:
-        request_seconds: lower bounds and upper bounds are summed: all services at their worst, and at their best.
-        gpus: of services that speculate and need more GPUs, or fewer.
+        gpus: of services that speculate and need more GPUs, or fewer; lower and upper bounds are summed: all services at their
+            worst, and at their best.
         calibration_gpu_hours: of all calibrations that ended; None if none is known.
     """
 
-    request_seconds: Estimate
-    measured: int
     gpus: Estimate
     counted: int
     calibration_gpu_hours: float | None
@@ -147,7 +145,6 @@ def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
     """Gain and cost of many services."""
     every = tuple(statuses)
     worths = [one.savings for one in every if one.savings is not None]
-    times = [one.request_time for one in worths if one.request_saved_seconds is not None]
     gpus = [one.gpus for one in worths if one.gpus != _NOTHING and one.gpus_basis == "Running"]
     gpus = [one for one in gpus if one.value is not None]
     used = [
@@ -156,8 +153,6 @@ def sum_of(statuses: Iterable[SpeculativeServiceStatus]) -> FleetWorth:
         if one.calibration is not None and one.calibration.total_gpu_seconds is not None
     ]
     return FleetWorth(
-        request_seconds=_sum(times),
-        measured=len(times),
         gpus=_sum(gpus),
         counted=len(gpus),
         calibration_gpu_hours=sum(used) if used else None,

@@ -47,7 +47,7 @@ from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import FIELDS
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.outcome.worth import bounded_text, time_text
+from breakeven_operator.outcome.worth import bounded_text
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.ports import Clock
 
@@ -457,7 +457,6 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "figure": column,
         "bounded": bounded_text,
-        "duration": time_text,
         "spoken": spoken,
         "prose": _prose,
         "lines": _lines,

@@ -287,9 +287,7 @@ def _needed(view: ServiceView, profile: Profile) -> Sequence[str]:
 def _has_worth(service: SpeculativeService) -> bool:
     """Whether speculation saves or costs something, beside its measuring."""
     worth = service.status.savings
-    return worth is not None and any(
-        (worth.request_saved_seconds, worth.gpus_not_needed, worth.gpus.lower, worth.gpus.upper)
-    )
+    return worth is not None and any((worth.gpus_not_needed, worth.gpus.lower, worth.gpus.upper))
 
 
 def _latency(service: SpeculativeService) -> Sequence[str]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from breakeven.phrases import counted, figure, percent
 from breakeven_operator.actions import Create
@@ -47,7 +47,6 @@ def calibrated(
     `doubt` gives the reason of live traffic to measure a profile again, and whether the profile was tested without any.
     """
     profiles, runs = observation.profiles, observation.runs
-    interval_s = observation.timing.calibration_interval_seconds
     refused = of_creation(observation.failures, RUNS, now)
     status, ended = account_of(service, runs)
     if startup_s is not None and startup_s > (status.startup_seconds or 0.0):
@@ -63,56 +62,62 @@ def calibrated(
         trigger = Trigger.REQUESTED
     elif trigger is Trigger.INITIAL and identity is None:
         trigger = None
-    due = DueRun()
+    said = f"{said}{failure_words(status)}{gate_words(status, identity)}"
+    former = former_of(profiles, identity) if entry is None else None
+    state = Calibrated(entry, word, said, run, None, None, status, seen, ended, former)
     if run is not None:
         stuck = _stuck(run) or ClusterReason.CALIBRATION_RUNNING
-        due = DueRun(said=f"; {run.metadata.name} is {phase_words(run)}", reason=stuck)
+        state = _noting(state, f"{run.metadata.name} is {phase_words(run)}", stuck)
     elif again is not None:
         # The same for the changed target; it waits until that serves. Named after the run it follows.
         once_more = _run(service, f"{again.metadata.uid}/again", again.spec.to_json_object())
-        due = DueRun(once_more, again.spec.trigger).announced(refused)
+        state = _asking(state, once_more, again.spec.trigger, refused)
     elif (gate := _due_gate(service, observation, identity, trigger, status)) is not None:
-        due = DueRun(gate, trigger).announced(refused)
+        state = _asking(state, gate, trigger, refused)
     elif trigger is not None and (
-        held := held_back(service, trigger, identity) or too_soon(status, trigger, entry, interval_s, now)
+        held := held_back(service, trigger, identity)
+        or too_soon(status, trigger, entry, observation.timing.calibration_interval_seconds, now)
     ):
-        due = DueRun(said=f"; {held}", reason=failure_of(status))
-    elif trigger is Trigger.INITIAL and (waits := spared(observation.first)) is not None:
-        due = waits
+        state = _noting(state, held, failure_of(status))
+    elif trigger is Trigger.INITIAL and (waits := _spared(state, observation.first)) is not None:
+        state = waits
     elif trigger is not None:
         create = requested_run(service, trigger, identity, asked, status)
         uids = frozenset(one.uid for one in profiles)
-        due = DueRun(replace(create, known_profiles=uids), trigger).announced(refused)
-    reason = word if entry is not None else due.reason or word
-    message = f"{said}{failure_words(status)}{gate_words(status, identity)}{due.said}"
+        state = _asking(state, replace(create, known_profiles=uids), trigger, refused)
     status = status.replace(
-        run=run.metadata.name if run else due.name or status.run,
-        profile=entry.name if entry else None,
+        run=run.metadata.name if run else _name(state.create) if state.create else status.run,
+        profile=state.profile_name,
         profile_time=entry.created if entry else None,
         fingerprint=entry.fingerprint if entry else None,
         answers=answers_in_force(service.spec.candidates, entry),
-        doubts=0 if dispelled else status.doubts + (due.trigger in DOUBTS),
+        doubts=0 if dispelled else status.doubts + (state.trigger in DOUBTS),
         gate=_gate_of_now(status, observation, identity),
         **progress_of(run),
     )
     # A run that is under way answers the request, unless it is a gate.
-    handled = (
-        asked
-        if asked and (due.trigger is Trigger.REQUESTED or (run is not None and run.spec.gate is None))
-        else seen
-    )
-    return Calibrated(
-        entry,
-        reason,
-        message,
-        run,
-        due.create,
-        due.trigger,
-        status,
-        handled,
-        ended,
-        former=former_of(profiles, identity) if entry is None else None,
-    )
+    handled = state.trigger is Trigger.REQUESTED or (run is not None and run.spec.gate is None)
+    return replace(state, status=status, recalibrate=asked if asked and handled else seen)
+
+
+def _noting(state: Calibrated, said: str, reason: ClusterReason | None) -> Calibrated:
+    """The state with the end of its message, and without a profile in force with the word for it."""
+    word = state.reason if reason is None or state.entry is not None else reason
+    return replace(state, message=f"{state.message}; {said}", reason=word)
+
+
+def _asking(
+    state: Calibrated, create: Create, trigger: Trigger | None, refused: RefusedWrite | None
+) -> Calibrated:
+    """The state with a run to create and its announcement; no run if the API server has refused the last attempt."""
+    if refused is not None:
+        return _noting(state, refused.sentence, ClusterReason.WRITE_REFUSED)
+    asking = replace(state, create=create, trigger=trigger)
+    return _noting(asking, f"run {_name(create)} is created", ClusterReason.CALIBRATION_RUNNING)
+
+
+def _name(create: Create) -> str:
+    return str(create.body["metadata"]["name"])
 
 
 _MAX_PAUSE_FACTOR = 16
@@ -120,29 +125,6 @@ _MAX_PAUSE_FACTOR = 16
 DOUBTS = frozenset(
     {Trigger.MODEL_DISAGREES, Trigger.ROLL_DISPROVED, Trigger.ACCEPTANCE_DRIFTED, Trigger.LENGTHS_DRIFTED}
 )
-
-
-class DueRun(NamedTuple):
-    """The run to create, if any, and the end of the condition's message about it.
-
-    `create` and `trigger` come together. The condition has `reason` if no profile is in force; None leaves it to the search.
-    """
-
-    create: Create | None = None
-    trigger: Trigger | None = None
-    said: str = ""
-    reason: ClusterReason | None = None
-
-    @property
-    def name(self) -> str | None:
-        """Name of the run to create."""
-        return str(self.create.body["metadata"]["name"]) if self.create is not None else None
-
-    def announced(self, refused: RefusedWrite | None) -> DueRun:
-        """The same with its announcement; no run if the API server has refused the last attempt."""
-        if refused is not None:
-            return DueRun(said=f"; {refused.sentence}", reason=ClusterReason.WRITE_REFUSED)
-        return self._replace(said=f"; run {self.name} is created", reason=ClusterReason.CALIBRATION_RUNNING)
 
 
 def _due_gate(
@@ -190,17 +172,13 @@ def gate_words(status: CalibrationStatus, identity: Identity | None) -> str:
     return f"; gate {gate.run}: {gate.word}: {gate.message[:_LONGEST_SAYING]}"
 
 
-def spared(first: FirstAnswer | None) -> DueRun | None:
+def _spared(state: Calibrated, first: FirstAnswer | None) -> Calibrated | None:
     """A first calibration that waits for the past, or that the past speaks against; None if it may begin."""
     if first == AWAITED:
-        return DueRun(
-            said="; no run starts before its past is read", reason=ClusterReason.CALIBRATION_RUNNING
-        )
+        return _noting(state, "no run starts before its past is read", ClusterReason.CALIBRATION_RUNNING)
     if first is not None and first.pays_nothing:
-        return DueRun(
-            said=f"; no run starts, because every candidate ran and pays at no load; a new {RECALIBRATE_ANNOTATION} starts one",
-            reason=ClusterReason.CALIBRATION_PAYS_NOTHING,
-        )
+        said = f"no run starts, because every candidate ran and pays at no load; a new {RECALIBRATE_ANNOTATION} starts one"
+        return _noting(state, said, ClusterReason.CALIBRATION_PAYS_NOTHING)
     return None
 
 
@@ -299,12 +277,15 @@ def account_of(
     status = service.status.calibration or CalibrationStatus()
     ended = tuple(sorted((run for run in runs if run.status.ended), key=lambda run: run.metadata.name))
     for run in ended:
-        if run.status.phase is RunPhase.SUPERSEDED:
-            continue
         finished = run.status.finished_time
         if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
             continue
         spent = (status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0)
+        if run.status.phase is RunPhase.SUPERSEDED:
+            if run.status.reason in _OPEN and run.status.gpu_seconds_used:
+                # It held its GPUs all the same; the run that measures once more waits for no time.
+                status = status.replace(last_run_time=finished, total_gpu_seconds=spent)
+            continue
         if run.spec.gate is not None:
             # It has measured no arms, so that it neither failed nor succeeded to.
             status = status.replace(

@@ -140,6 +140,9 @@ def _arm_without_job(transition: Transition, write: RefusedWrite) -> str | None:
     if not isinstance(write.action, Create) or write.action.resource != JOBS:
         return None
     run, refused_name = transition.run, write.action.body["metadata"]["name"]
+    if run.spec.gate is not None:
+        # Neither engine is of use without the other one.
+        return None
     there = {job["metadata"]["name"] for job in transition.view.jobs}
     left = {job_name(run.metadata.name, one.arm): one.arm for one in run.status.arm_statuses if not one.over}
     return left.get(refused_name) if there & left.keys() - {refused_name} else None

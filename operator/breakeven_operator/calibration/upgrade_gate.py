@@ -295,15 +295,19 @@ class UpgradeGate:
         return None
 
     def _asks(self, name: str) -> str | None:
-        """The address that a trial's driver was given."""
-        job = next(
-            (one for one in self.transition.view.jobs if one["metadata"]["name"] == self.arms[name].job), None
+        """The address that a trial's driver was given; None of a Job that somebody else has put in its place."""
+        named = (one for one in self.transition.view.jobs if one["metadata"]["name"] == self.arms[name].job)
+        variables = (
+            variable.get("value")
+            for job in named
+            for one in job["spec"]["template"]["spec"]["containers"]
+            for variable in one.get("env") or ()
+            if (one["name"], variable["name"]) == (DRIVER, "BREAKEVEN_TRIAL")
         )
-        if job is None:
+        try:
+            address = json.loads(next(variables, None) or "{}").get("otherAddress")
+        except (AttributeError, ValueError, RecursionError):
             return None
-        driver = next(one for one in job["spec"]["template"]["spec"]["containers"] if one["name"] == DRIVER)
-        text = next((one.get("value") for one in driver["env"] if one["name"] == "BREAKEVEN_TRIAL"), None)
-        address = json.loads(text or "{}").get("otherAddress")
         return str(address) if address is not None else None
 
     def _judged(self, verdict: GateFindingStatus) -> tuple[Action, ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import NormalDist, median
 from typing import TypeAlias
@@ -72,12 +72,31 @@ RUNS_DIFFER = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class AccountRules:
-    """How an account is kept: windows of `window_s`, a finding that must last `lasting_s`, and bounds of a two-sided `confidence`."""
+class Account:
+    """The account of the arm in place: its windows that still count, oldest first, and how it is kept.
+
+    Windows are of `window_s`, a finding must last `lasting_s` (timing.disagreementSeconds), and bounds are of a two-sided
+    `confidence`. `predicts` says who predicts for which arm.
+    """
 
     window_s: float
     lasting_s: float
     confidence: float
+    windows: tuple[AccountWindow, ...] = ()
+    predicts: str = ""
+
+    @classmethod
+    def of(cls, spec: SpeculativeServiceSpec, timing: Timing) -> Account:
+        """The account of a service, without windows."""
+        confidence = spec.update_policy.confidence_percent / 100
+        return cls(spec.metrics_source.window_seconds, timing.disagreement_seconds, confidence)
+
+    def about(self, memory: MemoryStatus, profile: str | None, now: datetime) -> Account:
+        """The account with what is remembered about a profile; without windows if that is about another profile."""
+        kept = memory.account
+        if kept is None or kept.profile != profile:
+            return self
+        return replace(self, windows=recent(kept, now), predicts=f"{profile} predicts for {kept.arm}")
 
     @property
     def spacing_s(self) -> float:
@@ -89,21 +108,48 @@ class AccountRules:
         """Longest time between them, s."""
         return max(self.spacing_s, INDEPENDENT_S)
 
-    def wait_s(self, windows: Sequence[AccountWindow], now: datetime) -> float:
+    def wait_s(self, now: datetime) -> float:
         """Time (s) from the end of the newest window to the end of the next one, as far as past windows show."""
-        newest = [one for one in windows if (now - one.time).total_seconds() < self.lasting_s]
-        lasts = span_s(windows) >= self.lasting_s
-        restless = not lasts or any(self.deviates(one, windows) for one in newest)
+        newest = [one for one in self.windows if (now - one.time).total_seconds() < self.lasting_s]
+        restless = not self.lasting or any(self.deviates(one) for one in newest)
         return self.spacing_s if restless else self.rest_s
 
-    def deviates(self, window: AccountWindow, others: Sequence[AccountWindow]) -> bool:
-        """Whether a window differs from the profile, or from other windows: in latency, or in the text."""
+    def deviates(self, window: AccountWindow) -> bool:
+        """Whether a window differs from the profile, or from the account's windows: in latency, or in the text."""
         z = NormalDist().inv_cdf(0.5 + self.confidence / 2.0)
         allowed = math.exp(min(z * window.sampling_error, _WIDEST)) * (1.0 + RUNS_DIFFER)
         lower, upper = predicted_bounds((window,))
-        usual = median(one.latency_ratio for one in others)
+        usual = median(one.latency_ratio for one in self.windows)
         least, most = max(lower, usual) / allowed, min(upper, usual) * allowed
         return bool(window.drifted) or not least <= window.latency_ratio <= most
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the windows span the time that a finding must last."""
+        return span_s(self.windows) >= self.lasting_s
+
+    @property
+    def disagreement(self) -> str | None:
+        """The sentence if the interval lies outside of the prediction's own for long; None if it does not, or it is too early to say."""
+        ratio = latency_ratio(self.windows, self.confidence) if self.lasting else None
+        if ratio is None:
+            return None
+        lower, upper = predicted_bounds(self.windows)
+        if not ratio.above(upper * (1.0 + RUNS_DIFFER)) and not ratio.below(lower / (1.0 + RUNS_DIFFER)):
+            return None
+        observed_s = typical(one.observed_seconds for one in self.windows) or 0.0
+        predicted_s = typical(one.observed_seconds / one.latency_ratio for one in self.windows) or 0.0
+        return (
+            f"requests take {figure(observed_s)} s where {self.predicts} {figure(predicted_s)} s: {fixed(ratio.value or 0.0, 2)} times "
+            f"as long ({through(ratio.value or 0.0, ratio.lower, ratio.upper, 2)}, against its own bounds {lower:.2f} to {upper:.2f}), "
+            f"{behind(self.windows)}"
+        )
+
+    def drifted(self, word: ClusterReason) -> bool | None:
+        """Whether something lay significantly outside in every window of the account; None if it is too early to say."""
+        if not self.windows or (str(word) in self.windows[-1].drifted and not self.lasting):
+            return None
+        return all(str(word) in one.drifted for one in self.windows) if self.lasting else False
 
 
 def with_window(
@@ -111,7 +157,7 @@ def with_window(
     evaluations: Evaluations,
     figures: Load,
     drifted: Callable[[], Iterable[str]],
-    rules: AccountRules,
+    rules: Account,
     now: datetime,
 ) -> ModelAccount:
     """The account with the present window in it, if that neither overlaps the last one nor says what others have said.
@@ -119,12 +165,13 @@ def with_window(
     The window's figures are settled and usable. `drifted` says what lies outside of what was calibrated; it is asked only if a
     window may be added.
     """
-    kept = recent(account, now)
+    rules = replace(rules, windows=recent(account, now))
+    kept = rules.windows
     since_s = (now - kept[-1].time).total_seconds() if kept else math.inf
     if since_s < rules.spacing_s:
         return account
     window = _window(account.arm, evaluations, figures, tuple(drifted()), rules, now)
-    if window is None or (since_s < rules.wait_s(kept, now) and not rules.deviates(window, kept)):
+    if window is None or (since_s < rules.wait_s(now) and not rules.deviates(window)):
         return account
     return account.replace(windows=(*kept, window)[-MOST_WINDOWS:])
 
@@ -201,7 +248,7 @@ def _window(
     evaluations: Evaluations,
     figures: Load,
     drifted: tuple[str, ...],
-    rules: AccountRules,
+    rules: Account,
     now: datetime,
 ) -> AccountWindow | None:
     """The window that the present figures add; None if the profile has no figure for this load, or nothing was measured."""
@@ -252,22 +299,6 @@ def _relative_error(prediction: Prediction, confidence: float) -> float | None:
         return None
     z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
     return _within(max(math.log(one.upper / one.lower) / (2.0 * z), 2.0 / _MOST))
-
-
-def disagreement(windows: tuple[AccountWindow, ...], rules: AccountRules, predicted: str) -> str | None:
-    """The sentence if the account's interval lies outside of the prediction's own; None if it does not."""
-    ratio = latency_ratio(windows, rules.confidence)
-    if ratio is None:
-        return None
-    lower, upper = predicted_bounds(windows)
-    if not ratio.above(upper * (1.0 + RUNS_DIFFER)) and not ratio.below(lower / (1.0 + RUNS_DIFFER)):
-        return None
-    observed_s = typical(one.observed_seconds for one in windows) or 0.0
-    predicted_s = typical(one.observed_seconds / one.latency_ratio for one in windows) or 0.0
-    return (
-        f"requests take {figure(observed_s)} s where {predicted} {figure(predicted_s)} s: {fixed(ratio.value or 0.0, 2)} times as long "
-        f"({through(ratio.value or 0.0, ratio.lower, ratio.upper, 2)}, against its own bounds {lower:.2f} to {upper:.2f}), {behind(windows)}"
-    )
 
 
 def behind(windows: tuple[AccountWindow, ...]) -> str:
@@ -356,51 +387,13 @@ def _of_lengths(profile: Profile, fit: ArmFit, load: Load) -> str:
     return " and ".join(told) or "lengths that were not calibrated"
 
 
-@dataclass(frozen=True, slots=True)
-class AccountFindings:
-    """Findings of the account of the arm in place, by the windows that still count (oldest first).
-
-    `lasting` is whether they span timing.disagreementSeconds. Without a disagreement latency agrees with the prediction, or the
-    windows are too few.
-    """
-
-    windows: tuple[AccountWindow, ...]
-    lasting: bool
-    disagreement: str | None
-
-    def drifted(self, word: ClusterReason) -> bool | None:
-        """Whether something lay significantly outside in every window of the account; None if it is too early to say."""
-        if not self.windows or (str(word) in self.windows[-1].drifted and not self.lasting):
-            return None
-        return all(str(word) in one.drifted for one in self.windows) if self.lasting else False
-
-
-def rules_of(spec: SpeculativeServiceSpec, timing: Timing) -> AccountRules:
-    """How the account of a service is kept."""
-    confidence = spec.update_policy.confidence_percent / 100
-    return AccountRules(spec.metrics_source.window_seconds, timing.disagreement_seconds, confidence)
-
-
-def findings_of(
-    memory: MemoryStatus, profile: str | None, rules: AccountRules, now: datetime
-) -> AccountFindings:
-    """Findings of the account, which is about the arm in place; none if the account belongs to another profile."""
-    account = memory.account
-    if account is None or account.profile != profile:
-        return AccountFindings((), lasting=False, disagreement=None)
-    windows = recent(account, now)
-    lasting = span_s(windows) >= rules.lasting_s
-    said = disagreement(windows, rules, f"{profile} predicts for {account.arm}") if lasting else None
-    return AccountFindings(windows, lasting, said)
-
-
 def take_account(case: Case, decision: Decision | None) -> MemoryStatus:
     """The memory with the present window in the account, and with a suspicion if the account gives rise to one.
 
     While a roll is under way, and for a while after it, latencies do not belong to their loads.
     """
     settled, memory, arm = case.settled, case.memory, case.measured_arm
-    rules = rules_of(case.spec, case.context.timing)
+    rules = Account.of(case.spec, case.context.timing)
     profile, profile_name = case.profile, case.calibrated.profile_name
     account = of_arm(memory.account, profile_name, arm) if settled else None
     figures = case.live.figures
@@ -420,7 +413,7 @@ def take_account(case: Case, decision: Decision | None) -> MemoryStatus:
     if profile_name is not None and suspicion_of(memory, profile_name) is None:
         kept["suspicion"] = None
     memory = memory.replace(**kept)
-    said = findings_of(memory, profile_name, rules, case.now).disagreement
+    said = rules.about(memory, profile_name, case.now).disagreement
     if said is None or profile_name is None:
         return memory
     return suspected(memory, profile_name, ClusterReason.MODEL_DISAGREES, said, case.now)
@@ -438,24 +431,22 @@ def present_drift(
 
 
 def doubt_of(
-    memory: MemoryStatus, entry: ProfileEntry, rules: AccountRules, now: datetime
+    memory: MemoryStatus, entry: ProfileEntry, rules: Account, now: datetime
 ) -> tuple[Trigger | None, bool]:
     """Reason of live traffic to measure a profile again, and whether it was tested without any."""
     suspicion = suspicion_of(memory, entry.name)
     if suspicion is not None:
         words = {str(trigger): trigger for trigger in Trigger}
         return words.get(suspicion.reason, Trigger.MODEL_DISAGREES), False
-    findings, account = findings_of(memory, entry.name, rules, now), memory.account
+    account, kept = rules.about(memory, entry.name, now), memory.account
     # The user decides what calibrations send: another sample of made-up text is accepted in the same way as the last one.
     fits = entry.profile.arms if entry.profile is not None else ()
-    texts = {
-        fit.acceptance.text for fit in fits if account and fit.arm.name == account.arm and fit.acceptance
-    }
-    if findings.drifted(ClusterReason.ACCEPTANCE_DRIFTED) and not texts & MADE_UP_TEXT:
+    texts = {fit.acceptance.text for fit in fits if kept and fit.arm.name == kept.arm and fit.acceptance}
+    if account.drifted(ClusterReason.ACCEPTANCE_DRIFTED) and not texts & MADE_UP_TEXT:
         return Trigger.ACCEPTANCE_DRIFTED, False
-    if findings.drifted(ClusterReason.LENGTHS_DRIFTED):
+    if account.drifted(ClusterReason.LENGTHS_DRIFTED):
         return Trigger.LENGTHS_DRIFTED, False
-    return None, findings.lasting
+    return None, account.lasting
 
 
 STILL_ALLOWED = (
@@ -488,7 +479,7 @@ def doubt_aspects(cycle: CycleFacts) -> tuple[Aspect, ...]:
     def found() -> Drift:
         return present_drift(memory, spec, calibrated.profile, running, live) if live is not None else {}
 
-    said = aspects(memory, calibrated.profile_name, found, rules_of(spec, cycle.timing), cycle.now, live)
+    said = aspects(memory, calibrated.profile_name, found, Account.of(spec, cycle.timing), cycle.now, live)
     # A text that never drifted needs no condition, but one that nobody can see does. A text that drifted says when it is over.
     status = cycle.service.status
     return tuple(
@@ -517,7 +508,7 @@ def aspects(
     memory: MemoryStatus,
     profile: str | None,
     found: Callable[[], Drift],
-    rules: AccountRules,
+    rules: Account,
     now: datetime,
     live: Live | None = None,
 ) -> tuple[Aspect, ...]:
@@ -525,12 +516,10 @@ def aspects(
 
     `found` says how the present text has drifted; it is asked only if some of it has.
     """
-    findings = findings_of(memory, profile, rules, now)
-    suspicion = suspicion_of(memory, profile)
-    blind = _blind(live)
+    account, blind = rules.about(memory, profile, now), _blind(live)
     return (
-        _model(findings, suspicion, profile, rules, blind),
-        *_drifts(findings, found, profile, rules, blind),
+        _model(account, suspicion_of(memory, profile), profile, blind),
+        *_drifts(account, found, profile, blind),
     )
 
 
@@ -545,55 +534,47 @@ def _blind(live: Live | None) -> Refusal | None:
 
 
 def _model(
-    findings: AccountFindings,
-    suspicion: Suspicion | None,
-    profile: str | None,
-    rules: AccountRules,
-    blind: Refusal | None,
+    account: Account, suspicion: Suspicion | None, profile: str | None, blind: Refusal | None
 ) -> Aspect:
     if suspicion is not None:
         said = f"{suspicion.message or suspicion.reason}; {STILL_ALLOWED}"
         return Aspect(MODEL, False, suspicion.reason, said)
     if blind is not None and profile is not None:
         return Aspect(MODEL, None, str(blind.reason), blind.message)
-    if not findings.lasting or profile is None:
-        said = _too_early(findings, profile, rules)
+    if not account.lasting or profile is None:
+        said = _too_early(account, profile)
         return Aspect(MODEL, None, str(ClusterReason.MODEL_UNTESTED), said)
-    ratio = latency_ratio(findings.windows, rules.confidence)
+    ratio = latency_ratio(account.windows, account.confidence)
     told = f"requests take {ratio.value:.2f} times what {profile} predicts" if ratio else ""
-    return Aspect(MODEL, True, str(ClusterReason.MODEL_AGREES), f"{told}, {behind(findings.windows)}")
+    return Aspect(MODEL, True, str(ClusterReason.MODEL_AGREES), f"{told}, {behind(account.windows)}")
 
 
 def _drifts(
-    findings: AccountFindings,
-    found: Callable[[], Drift],
-    profile: str | None,
-    rules: AccountRules,
-    blind: Refusal | None,
+    account: Account, found: Callable[[], Drift], profile: str | None, blind: Refusal | None
 ) -> Iterator[Aspect]:
     for name, word in _DRIFTS.items():
-        drifted, of_acceptance = findings.drifted(word), name == ACCEPTANCE
+        drifted, of_acceptance = account.drifted(word), name == ACCEPTANCE
         seen_all_the_same = of_acceptance and blind and blind.reason is ClusterReason.CLIENTS_GIVE_UP
         if drifted:
             said = found().get(word) or "outside of what was calibrated"
             cause = "; the text is another one, or the drafter was replaced in place" if of_acceptance else ""
-            lasts = f"for {span_s(findings.windows) / 60:.0f} minutes{cause}"
+            lasts = f"for {span_s(account.windows) / 60:.0f} minutes{cause}"
             yield Aspect(
                 name, False, str(word), f"{said}, {lasts}; {profile} predicts for it with wider bounds"
             )
         elif blind is not None and profile is not None and not seen_all_the_same:
             yield Aspect(name, None, str(blind.reason), blind.message)
         elif drifted is None:
-            yield Aspect(name, None, str(ClusterReason.MODEL_UNTESTED), _too_early(findings, profile, rules))
+            yield Aspect(name, None, str(ClusterReason.MODEL_UNTESTED), _too_early(account, profile))
         else:
             said = "nothing lies significantly outside of what was calibrated"
             yield Aspect(name, True, str(ClusterReason.MODEL_AGREES), said)
 
 
-def _too_early(findings: AccountFindings, profile: str | None, rules: AccountRules) -> str:
+def _too_early(account: Account, profile: str | None) -> str:
     if profile is None:
         return "no profile is in force"
     return (
-        f"the arm in place was measured for {span_s(findings.windows) / 60:.0f} minutes under {profile}; "
-        f"timing.disagreementSeconds asks for {rules.lasting_s / 60:.0f}"
+        f"the arm in place was measured for {span_s(account.windows) / 60:.0f} minutes under {profile}; "
+        f"timing.disagreementSeconds asks for {account.lasting_s / 60:.0f}"
     )

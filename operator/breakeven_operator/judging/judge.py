@@ -147,7 +147,7 @@ def choose(
         _remembered(case, arms, running, advised, replicas),
         case.now.timestamp(),
         case.live.past if case.scaled else case.live.past.on(replicas),
-        case.need.fewest if case.need is not None and case.scaled else None,
+        case.fewest if case.scaled else None,
     )
     return decision, _kept(case, decision.memory, running, advised, replicas)
 

@@ -14,6 +14,7 @@ from breakeven.errors import BreakevenError
 from breakeven.planning.capacity import (
     HEADROOM,
     Capacity,
+    FewestReplicas,
     capacity,
     fewest_replicas,
     recommended_replicas,
@@ -21,7 +22,7 @@ from breakeven.planning.capacity import (
 from breakeven.planning.observed_load import live_conditions
 from breakeven.profile import Conditions
 from breakeven.serving.counted_window import Load
-from breakeven_operator.case import Case, FleetNeed, Live
+from breakeven_operator.case import Case, Live
 from breakeven_operator.observing.questions import as_measured, policy_of, seen_of
 from breakeven_operator.resources.servicestatus import ArmCapacity, CapacityStatus
 from breakeven_operator.workloads.running_arm import pods_by_arm
@@ -30,8 +31,8 @@ from breakeven_operator.workloads.running_arm import pods_by_arm
 _WATCHED = 0.5
 
 
-def fleet_need(case: Case) -> FleetNeed:
-    """Capacity of the target's replicas, and the number of replicas that their whole load needs."""
+def with_capacity(case: Case) -> Case:
+    """The case with the capacity of the target's replicas for people and autoscalers, and the arm that needs fewest of them."""
     figures, running = _known(case.live, case.spec.metrics_source.window_seconds), case.running.arm
     found = _capacities(case, figures)
     capacities = tuple(one for one in found.values() if one is not None)
@@ -42,7 +43,41 @@ def fleet_need(case: Case) -> FleetNeed:
         if None in arms:
             recommended = None
         fewest = fewest_replicas(capacities, figures.total_rps, running)
-    return FleetNeed(capacities, figures, recommended, case.workload.scaled_by, fewest)
+    scaled_by = case.workload.scaled_by
+    if not capacities and scaled_by is None:
+        return case
+    needs = fewest.needs if fewest is not None else {}
+    status = CapacityStatus(
+        arms=tuple(
+            ArmCapacity(
+                arm=one.arm.name,
+                capacity_rps=one.rps,
+                lower_rps=one.lower_rps,
+                upper_rps=one.upper_rps,
+                limit=one.limit.value,
+                replicas=round(needs[one.arm].value or 1) if one.arm in needs else None,
+            )
+            for one in capacities
+        ),
+        fleet_load_rps=figures.total_rps if figures is not None else None,
+        recommended_replicas=recommended,
+        scaled_by=scaled_by,
+        message=_sentence(scaled_by, figures, fewest)[:1024],
+    )
+    return replace(case, capacity=status, fewest=fewest)
+
+
+def _sentence(scaled_by: str | None, figures: Load | None, fewest: FewestReplicas | None) -> str:
+    who = (
+        f"{scaled_by} scales the target, so the arm that needs fewest replicas is the one to run"
+        if scaled_by is not None
+        else "no autoscaler has scaled the target"
+    )
+    if figures is None:
+        return f"{who}; how many are needed is not known: the present load is not"
+    if fewest is None:
+        return f"{who}; how many are needed is not known: what the running arm carries is not"
+    return f"{who}; {fewest.sentence}; each with room for {HEADROOM:g} times that load"
 
 
 def _known(live: Live, window_s: float) -> Load | None:
@@ -86,40 +121,3 @@ def _capacities(case: Case, figures: Load | None) -> Mapping[Arm, Capacity | Non
             # The measurements do not cover these lengths.
             found[arm] = None
     return found
-
-
-def capacity_status(need: FleetNeed) -> CapacityStatus | None:
-    """The same for people and autoscalers; None if nothing is known."""
-    if not need.capacities and need.scaled_by is None:
-        return None
-    needs = {one.arm: one for one in need.fewest.needs} if need.fewest is not None else {}
-    return CapacityStatus(
-        arms=tuple(
-            ArmCapacity(
-                arm=one.arm.name,
-                capacity_rps=one.rps,
-                lower_rps=one.lower_rps,
-                upper_rps=one.upper_rps,
-                limit=one.limit.value,
-                replicas=round(needs[one.arm].replicas) if one.arm in needs else None,
-            )
-            for one in need.capacities
-        ),
-        fleet_load_rps=need.figures.total_rps if need.figures is not None else None,
-        recommended_replicas=need.recommended,
-        scaled_by=need.scaled_by,
-        message=_sentence(need)[:1024],
-    )
-
-
-def _sentence(need: FleetNeed) -> str:
-    who = (
-        f"{need.scaled_by} scales the target, so the arm that needs fewest replicas is the one to run"
-        if need.scaled_by is not None
-        else "no autoscaler has scaled the target"
-    )
-    if need.figures is None:
-        return f"{who}; how many are needed is not known: the present load is not"
-    if need.fewest is None:
-        return f"{who}; how many are needed is not known: what the running arm carries is not"
-    return f"{who}; {need.fewest.sentence}; each with room for {HEADROOM:g} times that load"

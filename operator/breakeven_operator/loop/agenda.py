@@ -33,7 +33,7 @@ from breakeven_operator.cluster.prometheus_questions import (
 )
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.judging.doubts import rules_of
+from breakeven_operator.judging.doubts import Account
 from breakeven_operator.kinds import NamespacedName, service_of
 from breakeven_operator.observing.fleet_query import LAST_SEEN, REPORTING, siblings_of
 from breakeven_operator.observing.live_metrics import FIRST_SCRAPES_S
@@ -138,9 +138,8 @@ def stands_s(item: ServiceOutcome, status_refresh_s: float, now: datetime) -> fl
     memory = item.status.memory
     if memory is not None and memory.account is not None and memory.account.windows:
         since_s = (now - memory.account.windows[-1].time).total_seconds()
-        wait_s = (
-            rules_of(item.service.spec, item.observation.timing).wait_s(memory.account.windows, now) - since_s
-        )
+        account = Account.of(item.service.spec, item.observation.timing)
+        wait_s = replace(account, windows=memory.account.windows).wait_s(now) - since_s
         # One that was due, and that this decision did not take, cannot be measured at present.
         ends_s.extend([wait_s] if wait_s > 0.0 else [])
     return max(min(ends_s), 0.0)
@@ -227,8 +226,8 @@ def _grounds(
     if sums is not None:
         names = sorted({siblings_of(name) for name in names})
     found = fleet.pods if fleet is not None else {}
-    readings = [reading for name in names for reading in found.get(NamespacedName(namespace, name), ())]
-    counted = [replace(reading.counters, span_s=float(source.window_seconds)) for reading in readings]
+    readings = [one for name in names for one in found.get(NamespacedName(namespace, name), {}).items()]
+    counted = [replace(reading, span_s=float(source.window_seconds)) for _, reading in readings]
     window, total = Load.of(counted), Growths.summed(counted).stats
     state = (
         versions,
@@ -236,14 +235,14 @@ def _grounds(
         fleet.error if fleet is not None else "not asked",
         latencies.error if latencies is not None else "not asked",
         # A mean hides a tail: whoever has objectives is decided about when any bucket has moved.
-        tuple(_buckets(latencies, namespace, pods, {one.model_name for one in readings}))
+        tuple(_buckets(latencies, namespace, pods, {model for model, _ in readings}))
         if latencies is not None
         else (),
         (past.error, namespace in past.awaited) if past is not None else None,
         first.sentence if first is not None else None,
         tuple(
-            (reading.model_name, len(reading.stats), reading.stats.get(REPORTING), bool(reading.mixed))
-            for reading in readings
+            (model, len(reading.stats), reading.stats.get(REPORTING), bool(reading.mixed))
+            for model, reading in readings
         ),
         tuple(name for name, value in total.items() if not math.isfinite(value)),
         _fresh(counted, fleet, source.staleness_seconds, now_s),

@@ -245,15 +245,21 @@ def sharing(old: M, new: M) -> M:
 def _shared(old: Any, new: Any) -> Any:
     if old is new or type(old) is not type(new):
         return new
-    if isinstance(new, Model):
+    if hasattr(new, "model_fields_set"):
+        # A model; most of its fields are empty in both.
         before, now = old.__dict__, new.__dict__
-        parts = {name: _shared(before[name], now[name]) for name in type(new).model_fields}
+        parts = {
+            name: part if before[name] is part else _shared(before[name], part) for name, part in now.items()
+        }
         if all(part is before[name] for name, part in parts.items()):
             return old
         return new.model_copy(update={name: part for name, part in parts.items() if part is not now[name]})
     if old == new:
         return old
     if isinstance(new, tuple):
-        # A list that moved on by one holds the same entries in other places.
-        return tuple(next((one for one in old if one == item), item) for item in new)
+        # A list that moved on by one holds the same entries in other places, mostly the very objects.
+        kept = {id(one) for one in old}
+        return tuple(
+            item if id(item) in kept else next((one for one in old if one == item), item) for item in new
+        )
     return new

@@ -14,7 +14,7 @@ from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits, Growths, impossible, missing, not_a_number, stale
 from breakeven.serving.promql import NAMESPACES, PODS
-from breakeven_operator.case import FleetReading, Live, PodReading, SeriesOwner
+from breakeven_operator.case import FleetReading, Live, SeriesOwner
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.kinds import NamespacedName
 from breakeven_operator.observing.fleet_query import (
@@ -65,11 +65,11 @@ class WatchedPods:
         """Time over which figures are taken."""
         return float(self.source.window_seconds)
 
-    def counted(self, one: PodReading) -> Growths:
+    def counted(self, one: Growths) -> Growths:
         """Growth of a pod's counters, with the part of the window that they grew in."""
-        return replace(one.counters, span_s=self.span_s(one))
+        return replace(one, span_s=self.span_s(one))
 
-    def span_s(self, one: PodReading) -> float:
+    def span_s(self, one: Growths) -> float:
         """The part of the window (s) in which a pod's counters grew.
 
         It begins with the series: Prometheus finds a pod some time after it began to serve, and one that was installed a
@@ -79,7 +79,7 @@ class WatchedPods:
         last_s = stats[LAST_SEEN] if self.evaluated_s is None else self.evaluated_s
         return max(min(self.window_s, last_s - stats.get(FIRST_SEEN, last_s)), 0.0)
 
-    def seen_for_long(self, one: PodReading) -> bool:
+    def seen_for_long(self, one: Growths) -> bool:
         """Whether a pod has been watched for half of the window."""
         return self.span_s(one) >= 0.5 * self.window_s
 
@@ -103,9 +103,9 @@ class UnsoundPod(NamedTuple):
         return self.rank > len(_CHECKS)
 
 
-def soundness(pod: PodState, readings: Sequence[PodReading], look: WatchedPods) -> PodReading | UnsoundPod:
-    """The reading of a pod, or the first thing that is wrong with it."""
-    one = next((one for one in readings if one.model_name == look.model_name), None)
+def soundness(pod: PodState, readings: Mapping[str, Growths], look: WatchedPods) -> Growths | UnsoundPod:
+    """The counters of a pod, or the first thing that is wrong with them."""
+    one = readings.get(look.model_name)
     if one is None:
         if readings:
             return UnsoundPod(pod.name, 0, _mislabelled(pod, readings, look))
@@ -117,8 +117,8 @@ def soundness(pod: PodState, readings: Sequence[PodReading], look: WatchedPods) 
     return one
 
 
-def _mislabelled(pod: PodState, found: Iterable[PodReading], look: WatchedPods) -> Refusal:
-    names = ", ".join(sorted(reading.model_name or "(none)" for reading in found))
+def _mislabelled(pod: PodState, found: Iterable[str], look: WatchedPods) -> Refusal:
+    names = ", ".join(sorted(name or "(none)" for name in found))
     return Refusal(
         ClusterReason.METRICS_MISLABELLED,
         f"pod {pod.name} reports model_name {names}, not {look.model_name}: set metricsSource.servedModelName",
@@ -134,14 +134,14 @@ def _absent(pod: PodState, look: WatchedPods) -> UnsoundPod:
     return UnsoundPod(pod.name, 1, Refusal(ClusterReason.METRICS_PARTIAL, said))
 
 
-def _not_numbers(pod: PodState, one: PodReading, _: WatchedPods) -> Refusal | None:
-    bad = not_a_number(one.counters)
+def _not_numbers(pod: PodState, one: Growths, _: WatchedPods) -> Refusal | None:
+    bad = not_a_number(one)
     if bad is None:
         return None
     return Refusal(ClusterReason.METRICS_NAN, f"pod {pod.name}: {bad} is not a number")
 
 
-def _uncounted(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
+def _uncounted(pod: PodState, one: Growths, look: WatchedPods) -> Refusal | None:
     """An engine of which there are counters, and never was the gauge that shows fresh samples."""
     # Counters outlive the gauge by a window: if the window is longer than the lookback, the samples may be old.
     outlived = look.window_s > looked_back_s(look.source.staleness_seconds)
@@ -157,14 +157,14 @@ def _partial(pod: PodState, lacking: Iterable[str]) -> Refusal:
     )
 
 
-def _stale(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
+def _stale(pod: PodState, one: Growths, look: WatchedPods) -> Refusal | None:
     # Counters may outlive the gauge's last sample by a window: one without a sample within the lookback is old.
     seen_s, allowed_s = one.stats.get(LAST_SEEN), look.source.staleness_seconds
     said = stale(pod.name, seen_s, look.evaluated_s, look.now.timestamp(), allowed_s)
     return Refusal(ClusterReason.METRICS_STALE, said) if said is not None else None
 
 
-def _inherited(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
+def _inherited(pod: PodState, one: Growths, look: WatchedPods) -> Refusal | None:
     """Series that began before the engine: within the window they are of its container's run before, or of the pod before."""
     seen_s = one.stats.get(FIRST_SEEN)
     began = pod.started if pod.crashes else pod.created if look.keep_names else None
@@ -177,7 +177,7 @@ def _inherited(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | N
     )
 
 
-def _ended(pod: PodState, one: PodReading, _: WatchedPods) -> Refusal | None:
+def _ended(pod: PodState, one: Growths, _: WatchedPods) -> Refusal | None:
     """Statistics whose series ended while the others go on: they grew in a part of the window."""
     if not one.ended:
         return None
@@ -193,14 +193,14 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _incomplete(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
+def _incomplete(pod: PodState, one: Growths, look: WatchedPods) -> Refusal | None:
     """Statistics that the other series of the same engine stand without: not counted is not zero."""
     # An increase takes two samples, a gauge one.
-    lacking = missing(one.counters, NEEDED) if look.seen_for_long(one) else ()
+    lacking = missing(one, NEEDED) if look.seen_for_long(one) else ()
     return _partial(pod, lacking) if lacking else None
 
 
-def _mixed(pod: PodState, one: PodReading, _: WatchedPods) -> Refusal | None:
+def _mixed(pod: PodState, one: Growths, _: WatchedPods) -> Refusal | None:
     """Two engines whose series no label tells apart: neither of them, nor their sum, is known."""
     series = one.mixed
     if not series:
@@ -223,12 +223,12 @@ def _differing(series: Sequence[Mapping[str, str]]) -> list[str]:
     return [name for name in names if len({one.get(name) for one in series}) > 1]
 
 
-def _impossible(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
-    said = impossible(one.counters, look.limits, look.window_s)
+def _impossible(pod: PodState, one: Growths, look: WatchedPods) -> Refusal | None:
+    said = impossible(one, look.limits, look.window_s)
     return Refusal(ClusterReason.METRICS_IMPOSSIBLE, f"pod {pod.name}: {said}") if said is not None else None
 
 
-def _young(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
+def _young(pod: PodState, one: Growths, look: WatchedPods) -> Refusal | None:
     if look.seen_for_long(one):
         return None
     return Refusal(
@@ -239,7 +239,7 @@ def _young(pod: PodState, one: PodReading, look: WatchedPods) -> Refusal | None:
 
 
 # The first fault of a pod is reported: a wrong count also makes everything derived from it wrong.
-_CHECKS: tuple[Callable[[PodState, PodReading, WatchedPods], Refusal | None], ...] = (
+_CHECKS: tuple[Callable[[PodState, Growths, WatchedPods], Refusal | None], ...] = (
     _not_numbers,
     _uncounted,
     _stale,
@@ -279,7 +279,7 @@ def read_fleet(series: Iterable[InstantSample]) -> FleetReading:
 
 def _of_pods(
     found: Mapping[str, Sequence[tuple[SeriesOwner, InstantSample]]],
-) -> dict[NamespacedName, tuple[PodReading, ...]]:
+) -> dict[NamespacedName, dict[str, Growths]]:
     stats: dict[SeriesOwner, dict[str, float]] = defaultdict(dict)
     accepted: dict[SeriesOwner, dict[int, float]] = defaultdict(dict)
     mixed: dict[SeriesOwner, list[Mapping[str, str]]] = defaultdict(list)
@@ -296,17 +296,15 @@ def _of_pods(
                     accepted[key][int(labels["position"])] = element.value
             else:
                 stats[key][stat] = element.value
-    pods: dict[NamespacedName, list[PodReading]] = defaultdict(list)
+    pods: dict[NamespacedName, dict[str, Growths]] = defaultdict(dict)
     for owner, values in stats.items():
-        reading = PodReading(
-            owner.model_name,
+        pods[owner.named][owner.model_name] = Growths(
             values,
             accepted.get(owner, {}),
-            tuple(mixed.get(owner, ())),
-            tuple(sorted(ended.get(owner, ()))),
+            mixed=tuple(mixed.get(owner, ())),
+            ended=tuple(sorted(ended.get(owner, ()))),
         )
-        pods[owner.named].append(reading)
-    return {key: tuple(readings) for key, readings in pods.items()}
+    return dict(pods)
 
 
 def _renamed(owner: SeriesOwner, labels: Mapping[str, str]) -> dict[NamespacedName, str]:
@@ -332,11 +330,11 @@ def read_service(fleet: FleetReading, watched: WatchedPods) -> Live:
     if not watched.serving:
         message = "no pod of the newest template is Ready, so none can be measured"
         return Live(ClusterReason.REPLICAS_UNREADY, message)
-    found = [fleet.pods.get(NamespacedName(watched.namespace, pod.name), ()) for pod in watched.serving]
+    found = [fleet.pods.get(NamespacedName(watched.namespace, pod.name), {}) for pod in watched.serving]
     if not any(found):
         return _nothing(fleet, watched)
     look = replace(watched, evaluated_s=fleet.evaluated_s)
-    sound: list[PodReading] = []
+    sound: list[Growths] = []
     unsound: list[UnsoundPod] = []
     for pod, readings in zip(watched.serving, found, strict=True):
         one = soundness(pod, readings, look)
@@ -413,7 +411,7 @@ def _place(owner: SeriesOwner) -> str:
     return f"namespace={owner.namespace!r} pod={owner.pod!r}"
 
 
-def _measured(sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: WatchedPods) -> Live:
+def _measured(sound: Sequence[Growths], unsound: Sequence[UnsoundPod], look: WatchedPods) -> Live:
     """Figures of the pods that can be measured, if they are two thirds of those that serve; else the worst fault.
 
     One pod of many must not hold up the decision about all: a large fleet always has one that is new, restarted or not scraped.
@@ -441,7 +439,7 @@ def _measured(sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: 
 
 
 def _figures(
-    sound: Sequence[PodReading], unsound: Sequence[UnsoundPod], look: WatchedPods, *, all_of_them: bool
+    sound: Sequence[Growths], unsound: Sequence[UnsoundPod], look: WatchedPods, *, all_of_them: bool
 ) -> Load:
     """Figures of the sound pods, and of young ones too if there are too few others; the whole load is of all pods.
 

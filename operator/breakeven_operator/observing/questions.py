@@ -37,7 +37,6 @@ def policy_of(
     policy = spec.update_policy
     return Policy(
         min_gain=policy.min_gain_percent / 100,
-        risk=policy.risk_percent / 100,
         day_risk=policy.day_risk_percent / 100,
         cooldown_s=policy.cooldown_seconds,
         dwell_s=policy.stabilization_window_seconds,

@@ -304,10 +304,10 @@ def with_arrivals(
     streams = [one for one in found if one is not None]
     if not streams:
         return replace(figures, dispersion_problem="no counts of these pods")
-    lengths_s = np.concatenate([lengths_s for _, lengths_s in streams])
-    span_s = float(np.nanmedian(lengths_s))
     if sum(float(np.nansum(counts)) for counts, _ in streams) < FEWEST_SPANS:
         return replace(figures, dispersion_problem=f"fewer than {FEWEST_SPANS} requests came")
+    lengths_s = np.concatenate([lengths_s for _, lengths_s in streams])
+    span_s = median(lengths_s[np.isfinite(lengths_s)].tolist())
     dispersion = dispersion_of_spans(streams)
     if dispersion is None:
         problem = f"fewer than {FEWEST_SPANS} spans of {figure(span_s)} s follow each other without a gap"
@@ -355,9 +355,7 @@ def _grown_between(counted: FloatArray, ends_s: FloatArray) -> tuple[FloatArray,
 def _rate_begins_s(counted: Sequence[FloatArray], figures: Load) -> float | None:
     """Since when (Unix time, s) requests come at the rate of now, by halves of windows; None if they did not come at it last."""
     half_s = figures.window_s / 2.0
-    spans = [found for one in counted if (found := _spans(one, 0.0)) is not None]
-    if dispersion_of_spans(spans) is None or not half_s > 0.0:
-        # Too few counts to tell rates apart, and too few for a dispersion.
+    if not half_s > 0.0 or not any(one.size for one in counted):
         return 0.0
     newest_s = max(float(one[1, -1]) for one in counted if one.size)
     ends_s = np.asarray(newest_s - half_s * np.arange(2 * ARRIVAL_WINDOWS, -1, -1), dtype=np.float64)
@@ -375,7 +373,12 @@ def _rate_begins_s(counted: Sequence[FloatArray], figures: Load) -> float | None
         )
 
     # Rates that differ for bursts differ for Poisson arrivals too, and mostly none does.
-    if differing(1.0) is None or (back := differing(max(_usual_dispersion(counted, ends_s), 1.0))) is None:
+    if differing(1.0) is None:
+        return 0.0
+    if dispersion_of_spans(found for one in counted if (found := _spans(one, 0.0)) is not None) is None:
+        # Too few counts to tell rates apart, and too few for a dispersion.
+        return 0.0
+    if (back := differing(max(_usual_dispersion(counted, ends_s), 1.0))) is None:
         return 0.0
     # The rate may have changed within the half window behind it.
     return newest_s - half_s * (back - 1) if back > 1 else None

@@ -40,6 +40,7 @@ from breakeven_operator.resources.meta import (
     ConditionStatus,
     merge,
 )
+from breakeven_operator.resources.servicestatus import with_notes
 from breakeven_operator.resources.targetstatus import ControlStatus
 from breakeven_operator.step import Calibrated, ProfileEntry, RolloutStep
 from breakeven_operator.workloads.object_facts import parse_time
@@ -102,8 +103,7 @@ def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
     status = report(cycle, seen.gpu_price_per_hour)
     ref = service.ref
     written = old.decision.time if old.decision is not None else None
-    document = status.to_json_object()
-    shown = whole(document)
+    shown = status.whole()
     worth = Worth.NOW
     if step.write is None and not step.ended and not cycle.calibrated.ended:
         worth = worth_writing(seen.written, shown, written, cycle.now, seen.status_refresh_s)
@@ -113,7 +113,7 @@ def outcome_of(cycle: CycleFacts, seen: ServiceObservation) -> ServiceOutcome:
         actions.append(cycle.calibrated.create)
     if worth is Worth.NOW:
         # Status from an object that has changed meanwhile could undo a newer intent: the write is conditional.
-        actions.append(WriteStatus(ref, document, service.metadata.resource_version or None))
+        actions.append(WriteStatus(ref, with_notes(shown), service.metadata.resource_version or None))
     actions.extend(one for one in (step.write, cycle.proposal) if one is not None)
     actions.extend(events(cycle, status))
     return ServiceOutcome(
@@ -326,27 +326,26 @@ def _since_s(before: object, after: object) -> float:
 
 def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Differences, leaf by leaf: the path without places in lists, and both values; None for an absent one."""
-    # Most of a status is as it was, and equal parts need no look at their leaves.
-    if old == new:
-        return
     before, after = _parts(old), _parts(new)
     if before is None and after is None:
         yield key, old, new
         return
     for part in {**(before or {}), **(after or {})}:
-        inner = key if part.startswith("[") else f"{key}.{part}" if key else part
-        yield from _changes((before or {}).get(part), (after or {}).get(part), inner)
+        was, now = (before or {}).get(part), (after or {}).get(part)
+        # Most of a status is as it was, and equal parts need no look at their leaves.
+        if was != now:
+            yield from _changes(was, now, key if part.startswith("[") else f"{key}.{part}" if key else part)
 
 
 def _parts(value: Any) -> Mapping[str, Any] | None:
     """The fields of an object, the entries of a list by their place; None for a leaf."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return value
     if not isinstance(value, list):
         return None
     # Conditions by type, so that their order does not matter.
     return {
-        f"[{inner.get('type', place) if isinstance(inner, Mapping) else place}]": inner
+        f"[{inner.get('type', place) if isinstance(inner, dict) else place}]": inner
         for place, inner in enumerate(value)
     }
 

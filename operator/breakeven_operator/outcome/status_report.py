@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from breakeven.arm import NO_SPECULATION, Arm
+from breakeven.deciding import Decision
 from breakeven.errors import BreakevenError
 from breakeven.laws.latency import BURSTY
 from breakeven.phrases import column, duration_text, spoken
 from breakeven.planning.objective import Follow
+from breakeven.planning.prompt_lengths import PromptPart, by_prompt, prompts_text
 from breakeven.planning.wording import figures_text, followed_text
 from breakeven.profile import Comparison, Profile
 from breakeven.serving.counted_window import Load
@@ -28,7 +31,6 @@ from breakeven_operator.judging.doubts import (
     survival,
 )
 from breakeven_operator.judging.gates import scaled_time
-from breakeven_operator.judging.scaling import capacity_status
 from breakeven_operator.observing.objectives import objectives_aspect, with_predictions
 from breakeven_operator.observing.questions import seen_of
 from breakeven_operator.outcome.formatting import (
@@ -41,9 +43,9 @@ from breakeven_operator.outcome.formatting import (
     with_measured,
     with_overload,
 )
-from breakeven_operator.outcome.worth import inflight_time, worth_of
+from breakeven_operator.outcome.worth import worth_of
 from breakeven_operator.resources import SpeculativeServiceStatus
-from breakeven_operator.resources.decisionstatus import Basis, DecisionFacts, DecisionStatus
+from breakeven_operator.resources.decisionstatus import Basis, DecisionStatus
 from breakeven_operator.resources.figures import bounded, read_figures
 from breakeven_operator.resources.memorystatus import MemoryStatus, ModelStatus, PositionSurvival, typical
 from breakeven_operator.resources.meta import (
@@ -74,7 +76,6 @@ from breakeven_operator.workloads.running_arm import pods_by_arm
 def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeServiceStatus:
     """The whole status of this cycle; without a price it says no money."""
     service, old, step = cycle.service, cycle.service.status, cycle.step
-    need = cycle.case.need if cycle.case is not None else None
     current, memory = current_status(cycle), step.memory
     profile = cycle.calibrated.profile_name
     if old.calibration is not None and profile is not None and old.calibration.profile not in {None, profile}:
@@ -89,7 +90,7 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         current=current,
         decision=_decision(cycle),
         rollout=step.rollout,
-        capacity=capacity_status(need) if need is not None else None,
+        capacity=cycle.case.capacity if cycle.case is not None else None,
         model=model_status(cycle, memory),
         objectives=with_predictions(cycle.objectives, cycle.verdict.running),
         calibration=cycle.calibrated.status,
@@ -97,10 +98,6 @@ def report(cycle: CycleFacts, gpu_price_per_hour: float | None) -> SpeculativeSe
         control=cycle.case.control if cycle.case is not None else None,
         workings=ServiceWorkings(memory=memory, display=columns_of(cycle, current)),
     )
-    figures = cycle.live.figures if cycle.live is not None else None
-    passed = inflight_time(status, memory.inflight_time, figures, cycle.now)
-    workings = ServiceWorkings(memory=memory.replace(inflight_time=passed), display=status.display)
-    status = status.replace(workings=workings)
     conditions = merge(old.conditions, aspects_of(cycle, status), cycle.now)
     return status.replace(savings=worth_of(status, gpu_price_per_hour), conditions=conditions)
 
@@ -110,8 +107,6 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
     decision = verdict.decision
     figures = case.live.figures if case is not None else None
     running = case.running.arm if case is not None else None
-    past = len(case.live.past.rps) if case is not None else 0
-    prompts = case.prompts if case is not None else ()
     return DecisionStatus(
         time=cycle.now,
         action=verdict.action,
@@ -126,7 +121,18 @@ def _decision(cycle: CycleFacts) -> DecisionStatus:
             if decision is not None and decision.until_s is not None and verdict.reason == decision.reason
             else None
         ),
-        **read_figures(DecisionStatus, DecisionFacts(cycle.now, figures, decision, past, prompts)),
+        by_prompt=_by_prompt(decision, case.prompts) if decision is not None and case is not None else None,
+        evidence_time=cycle.now - timedelta(seconds=figures.age_s) if figures is not None else None,
+        **read_figures(DecisionStatus, figures, decision),
+    )
+
+
+def _by_prompt(decision: Decision, prompts: Sequence[PromptPart]) -> str | None:
+    """The speedup by length of the prompt; None if requests by prompt were not counted."""
+    if decision.against_none is None or decision.subject is None or not prompts:
+        return None
+    return (
+        prompts_text(by_prompt(decision.of(decision.subject), decision.of(NO_SPECULATION), prompts)) or None
     )
 
 

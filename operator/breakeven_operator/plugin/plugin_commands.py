@@ -304,20 +304,25 @@ def gate(
 
     from breakeven_operator.plugin import gate_run
 
-    asked = _kubectl(options)
-    asked.service(service)
-    run = asked.create(gate_run.gate_manifest(service, (before, after), arm))
-    name = str(run["metadata"]["name"])
-    click.echo(f"calibrationrun/{name} created", err=wait or as_json)
-    if wait:
-        try:
+    asked, name = _kubectl(options), ""
+    try:
+        asked.service(service)
+        run = asked.create(gate_run.gate_manifest(service, (before, after), arm))
+        name = f"calibrationrun/{run['metadata']['name']}"
+        click.echo(f"{name} created", err=wait or as_json)
+        if wait:
             run = gate_run.followed(
-                asked, name, lambda: time.sleep(LOOK_S), lambda line: click.echo(line, err=True)
+                asked,
+                run["metadata"]["name"],
+                lambda: time.sleep(LOOK_S),
+                lambda line: click.echo(line, err=True),
             )
-        except KubectlError as error:
-            # Status 1 is a loss, and nothing is known of one.
-            click.echo(f"calibrationrun/{name}: {error}", err=True)
-            sys.exit(gate_run.UNDECIDED)
+    except KubectlError as error:
+        if not wait:
+            raise
+        # Status 1 is a loss, and nothing is known of one.
+        click.echo(f"{name or PROGRAM}: {error}", err=True)
+        sys.exit(gate_run.UNDECIDED)
     if as_json:
         click.echo(json.dumps(gate_run.gate_document(run), indent=2))
     elif wait:

@@ -33,7 +33,6 @@ from pydantic import (
     WithJsonSchema,
     WrapValidator,
     model_serializer,
-    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
@@ -100,9 +99,8 @@ class Model(BaseModel):
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        # One validator for all: it is called for every part of what is read or replaced.
+    def model_post_init(self, _: Any, /) -> None:
+        """Check the rules between fields: once for each new object, and not again where it is a part of another one."""
         # Pydantic notes for each object which fields it was given, in a set of its own: of a thousand statuses these took
         # 100 MB, a third of the operator. A frozen model never changes its set, and a copy gets one of its own.
         given = self.__pydantic_fields_set__
@@ -117,7 +115,6 @@ class Model(BaseModel):
                     "{problem}; expected {wanted}",
                     {"problem": rule.problem, "wanted": rule.wanted, "field": rule.field or ""},
                 )
-        return self
 
     @classmethod
     def __get_pydantic_json_schema__(

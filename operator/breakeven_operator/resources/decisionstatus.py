@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     # kubectl's plugin reads a status without numpy.
     from breakeven.planning.decision import Decision
     from breakeven.planning.forecast import Forecast
-    from breakeven.planning.prompt_lengths import PromptPart
     from breakeven.profile import Comparison
 
 
@@ -65,32 +62,14 @@ class Basis(StrEnum):
     FORMER = "Former"
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionFacts:
-    """The facts that the figures of a decision are read from.
-
-    Attributes:
-        live: figures of the window; None if there are none.
-        decision: the library's answer; None if it was not asked.
-        past_loads: number of past loads behind the expected ones; 0 if none were read.
-        prompts: quarters of the requests by prompt; empty if they were not counted.
-    """
-
-    now: datetime
-    live: Load | None
-    decision: Decision | None
-    past_loads: int = 0
-    prompts: tuple[PromptPart, ...] = ()
-
-
 def _seen(of: Callable[[Load], object]) -> Reading:
-    """A figure of the window."""
-    return Reading(lambda facts: None if facts.live is None else of(facts.live))
+    """A figure of the window; absent without one."""
+    return Reading(lambda live, _: None if live is None else of(live))
 
 
 def _decided(of: Callable[[Decision], object]) -> Reading:
-    """A figure of the library's answer."""
-    return Reading(lambda facts: None if facts.decision is None else of(facts.decision))
+    """A figure of the library's answer; absent if it was not asked."""
+    return Reading(lambda _, decision: None if decision is None else of(decision))
 
 
 def _compared(of: Callable[[Comparison], object]) -> Reading:
@@ -98,32 +77,19 @@ def _compared(of: Callable[[Comparison], object]) -> Reading:
     return _decided(lambda decision: decision.against_none and of(decision.against_none))
 
 
-def _ahead(of: Callable[[DecisionFacts, Forecast], object]) -> Reading:
+def _ahead(of: Callable[[Forecast], object]) -> Reading:
     """A figure of the loads that are expected, if a past load was read."""
-    return Reading(
-        lambda facts: (
-            of(facts, facts.decision.ahead) if facts.decision is not None and facts.past_loads else None
-        )
+    return _decided(
+        lambda decision: of(decision.ahead) if decision.ahead is not None and decision.ahead.rates else None
     )
 
 
-def _saturated(facts: DecisionFacts) -> tuple[str, ...]:
-    decision = facts.decision
-    if decision is None or decision.against_none is None or decision.subject is None:
+def _saturated(decision: Decision) -> tuple[str, ...]:
+    if decision.against_none is None or decision.subject is None:
         return ()
     one, subject = decision.against_none, decision.subject
     found = ((subject, one.saturated), (NO_SPECULATION, one.against_saturated))
     return tuple(arm.name for arm, saturated in found if saturated)
-
-
-def _by_prompt(facts: DecisionFacts) -> str | None:
-    decision = facts.decision
-    if decision is None or decision.against_none is None or decision.subject is None or not facts.prompts:
-        return None
-    from breakeven.planning.prompt_lengths import by_prompt, prompts_text  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    found = by_prompt(decision.of(decision.subject), decision.of(NO_SPECULATION), facts.prompts)
-    return prompts_text(found) or None
 
 
 def _speedup(against: Comparison) -> Estimate:
@@ -201,7 +167,7 @@ class DecisionStatus(StatusModel):
     saturated_arms: tuple[ArmName, ...] = row(
         "Which of the compared arm and no speculation cannot carry the present load, by its law: requests queue, "
         "and there is no speedup to state.",
-        Reading(_saturated),
+        Reading(lambda _, decision: () if decision is None else _saturated(decision)),
         Renewal.AT_ONCE,
         LOGGED,
         default=(),
@@ -228,7 +194,6 @@ class DecisionStatus(StatusModel):
         "The speedup for each quarter of the requests by length of the prompt, as far as vLLM's histogram tells them apart; with "
         "the word LosesAtLengths and a share of the requests if it is below 0.95 for some.",
         IN_NOTES,
-        Reading(_by_prompt),
     )
     c1_ratio: Number | None = row(
         "C1,R: latency of a lone request, compared arm over none.",
@@ -315,7 +280,7 @@ class DecisionStatus(StatusModel):
     expected_peak_rps: Number | None = row(
         "Highest load per replica that is expected to come again, requests per second; absent when the "
         "present load is taken to last.",
-        _ahead(lambda _, ahead: ahead.peak_rps),
+        _ahead(lambda ahead: ahead.peak_rps),
         LOGGED,
         FigureGauge(
             "breakeven_expected_peak_requests_per_second",
@@ -326,7 +291,7 @@ class DecisionStatus(StatusModel):
         "Past loads behind expectedPeakRps, each a mean over the same time: loads of the last four hours "
         "and what followed this time of day on the days before.",
         IN_NOTES,
-        _ahead(lambda facts, _: facts.past_loads),
+        _ahead(lambda ahead: ahead.rates),
         ge=0,
     )
     inflight: Number | None = row(
@@ -419,7 +384,6 @@ class DecisionStatus(StatusModel):
     evidence_time: Instant | None = row(
         "Time of the newest sample used.",
         IN_NOTES,
-        Reading(lambda facts: facts.live and facts.now - timedelta(seconds=facts.live.age_s)),
         Renewal.NEVER,
         FigureGauge(
             "breakeven_evidence_timestamp_seconds",

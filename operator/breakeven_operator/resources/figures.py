@@ -76,7 +76,7 @@ class FigureGauge:
 class Reading:
     """Mark of a field that is read from the facts of a cycle; an Estimate fills the fields of its bounds too."""
 
-    of: Callable[[Any], object]
+    of: Callable[..., object]
 
 
 def row(
@@ -168,10 +168,10 @@ def _readings(model: type[Model]) -> tuple[tuple[str, Reading], ...]:
     )
 
 
-def read_figures(model: type[Model], facts: object) -> dict[str, object]:
+def read_figures(model: type[Model], *facts: object) -> dict[str, object]:
     """The values of all fields of a part that are read from the facts of a cycle."""
     found: dict[str, object] = {}
     for name, reading in _readings(model):
-        value = reading.of(facts)
+        value = reading.of(*facts)
         found |= bounded(name, value) if isinstance(value, Estimate) else {name: value}
     return found

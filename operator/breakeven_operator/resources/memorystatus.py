@@ -281,17 +281,6 @@ class RequestsBefore(StatusModel):
     served: Annotated[int, Field(ge=0, description="Requests that an engine began.")]
 
 
-class InflightTime(StatusModel):
-    """Requests in flight of all replicas together, added up over time since the last roll; what the roll was worth follows from it."""
-
-    since: Annotated[Instant, Field(description="The first window."), Renewal.BEGINNING]
-    until: Annotated[Instant, Field(description="The newest window."), Renewal.LEARNED]
-    inflight: Annotated[RequiredNumber, Field(description="Requests in flight then."), Renewal.LEARNED]
-    request_seconds: Annotated[
-        RequiredNumber, Field(description="Sum over the time between both, request-seconds."), Renewal.AMOUNT
-    ]
-
-
 class MemoryStatus(StatusModel):
     """The decision's memory from one cycle to the next; an operator that starts again continues with it."""
 
@@ -345,9 +334,6 @@ class MemoryStatus(StatusModel):
     )
     account: ModelAccount | None = row(
         "Measured over predicted latency of the arm in place, window by window; a change of arm or profile clears it."
-    )
-    inflight_time: InflightTime | None = row(
-        "Requests in flight since the last roll, if that was measured and led to the running arm."
     )
     suspicion: Suspicion | None = row(
         "Why the profile in force is not taken at its word; a new profile clears it."

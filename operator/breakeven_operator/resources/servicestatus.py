@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -52,33 +53,8 @@ from breakeven_operator.resources.targetstatus import (
 
 
 class SavingsStatus(StatusModel):
-    """Gain of speculation and its cost. Nothing here is a promise."""
+    """GPUs that speculation spares now, and its cost; what it saved is in the receipts."""
 
-    since: Instant | None = row(
-        "Begin of the loads behind requestSavedSeconds, after the last roll.", IN_NOTES, Renewal.NEVER
-    )
-    against: ArmName | None = row(
-        "The arm that ran before that roll; the time is saved against it.", IN_NOTES
-    )
-    request_saved_seconds: Number | None = row(
-        "Request time saved since then, below 0 lost: requests in flight over time, times the speedup that the roll measured less 1. "
-        "Absent unless the last roll led to the running arm and was measured.",
-        IN_NOTES,
-        Renewal.AMOUNT,
-        FigureGauge(
-            "breakeven_request_saved_seconds",
-            "Request time saved since the last roll by its measured speedup, below 0 lost; absent unless it was measured. Begins "
-            "again with each roll.",
-            {"against": "against"},
-            ends=ends_of("request_saved_seconds"),
-        ),
-    )
-    request_saved_lower_seconds: Number | None = row(
-        "Lower bound; absent where open.", IN_NOTES, Renewal.AMOUNT
-    )
-    request_saved_upper_seconds: Number | None = row(
-        "Upper bound; absent where open.", IN_NOTES, Renewal.AMOUNT
-    )
     gpus_arm: ArmName | None = row(
         "The arm that gpusNotNeeded is about: the running one, else the recommended one.", IN_NOTES
     )
@@ -107,13 +83,6 @@ class SavingsStatus(StatusModel):
     message: Sentence | None = row(
         "The same as a sentence, with the cost of calibrations, and with money if the chart has a price."
     )
-
-    @property
-    def request_time(self) -> Estimate:
-        """Request time saved (s); empty where nothing is claimed."""
-        return Estimate(
-            self.request_saved_seconds, self.request_saved_lower_seconds, self.request_saved_upper_seconds
-        )
 
     @property
     def gpus(self) -> Estimate:
@@ -417,9 +386,13 @@ class SpeculativeServiceStatus(StatusModel):
     savings: SavingsStatus | None = row("What speculation is worth, and what it cost.", Renewal.MOVED)
     workings: ServiceWorkings | None = row("The operator's own notes; no interface, they may change.")
 
+    def whole(self) -> dict[str, Any]:
+        """The JSON object with every field in its own place."""
+        return super().to_json_object()
+
     def to_json_object(self) -> dict[str, Any]:
         """The JSON object as the API server holds it: what nobody waits for stands in its notes."""
-        return split(super().to_json_object(), NOTED, frozenset({"history"}))
+        return with_notes(self.whole())
 
     @property
     def memory(self) -> MemoryStatus | None:
@@ -446,3 +419,8 @@ NOTED = frozenset(
     one.json_path for one in status_fields(SpeculativeServiceStatus) if IN_NOTES in one.marks(str)
 )
 """Paths of the fields that stand in the notes."""
+
+
+def with_notes(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole status as the API server holds it."""
+    return split(status, NOTED, frozenset({"history"}))

@@ -125,13 +125,6 @@ class UpdatePolicy(Model):
         ge=0,
         le=100,
     )
-    risk_percent: int = row(
-        "What a jump of the load that nobody expects may cost on an arm that carries less than no speculation: "
-        "a share of ten days' request time, and what speculation has saved so far. 0: no such arm is ever entered.",
-        default=12,
-        ge=0,
-        le=100,
-    )
     day_risk_percent: int = row(
         "How much longer a day may take, in percent of its request time without speculation, if it brings four hours "
         "near capacity or a storm of twenty minutes: an arm that would take more, kept or left at once, is not entered, and is left. A "

@@ -72,6 +72,13 @@ def test_two_counts_are_compared_whatever_their_common_mean_is():
     assert counted_more_often(12, 3) > counted_more_often(12, 2)
 
 
+def test_counts_of_thousands_are_compared_in_little_memory():
+    """Of requests of a load that failed: their pairs had a gigabyte."""
+    assert counted_more_often(20_000, 1_000) < 1e-9
+    assert 0.3 < counted_more_often(20_010, 20_000) < 0.5
+    assert counted_more_often(151, 121) == pytest.approx(counted_more_often(150, 120), rel=0.2)
+
+
 @pytest.mark.parametrize("nats", [0.25, 0.5, 1.0])
 def test_a_tie_that_is_a_few_steps_of_bfloat16_wide_is_none(nats):
     found = judge_arm(with_gap(judged_world(2), 7, 117, nats), FLOOR)

@@ -262,13 +262,13 @@ def test_worth_is_there_only_if_there_is_some(fleet, settled):
     assert "What it is worth" not in service_text(fleet)
     status = settled.services[CHAT].status
     saving = status.savings.model_copy(
-        update={"request_saved_seconds": 7200.0, "message": "2 h of waiting saved"}
+        update={"gpus_basis": "Running", "gpus_not_needed": 2.0, "message": "2 GPUs not needed"}
     )
     some = replace(
         settled, services={CHAT: settled.services[CHAT].with_status(status.replace(savings=saving))}
     )
-    assert "Request time saved" in list_text(some)
-    assert "2 h of waiting saved." in service_text(some)
+    assert "GPUs not needed" in list_text(some)
+    assert "2 GPUs not needed." in service_text(some)
 
 
 @pytest.mark.parametrize("make", [list_text, service_text])

@@ -237,6 +237,17 @@ def test_a_run_whose_target_changed_is_made_once_more_as_it_was():
     assert state([entry()], [run("r1", "Superseded", "2026-11-21T11:59:00Z", "Superseded")]).create is None
 
 
+def test_the_gpu_seconds_of_a_run_whose_target_changed_are_counted_once_and_its_successor_waits_for_nothing():
+    ended = changed()
+    ended = ended.replace(status=ended.status.replace(gpu_seconds_used=1800.0))
+    found = state([entry()], [ended])
+    assert (found.status.total_gpu_seconds, found.status.failures) == (1800.0, 0)
+    assert found.create is not None
+    later = state([entry()], [ended], service(status={"calibration": found.status.to_json_object()}))
+    assert later.status.total_gpu_seconds == 1800.0
+    assert later.create is not None
+
+
 @pytest.mark.parametrize(("why", "again"), [("Initial", False), ("Schedule", True), ("Requested", True)])
 def test_disabled_only_a_run_that_was_asked_for_is_made_once_more(why, again):
     disabled = service(lambda spec: spec["updatePolicy"].update(mode="Disabled"))

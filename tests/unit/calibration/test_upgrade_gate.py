@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from breakeven_operator import calibration
+from breakeven_operator.actions import Create
 from breakeven_operator.calibration.jobs import DRIVER
 from breakeven_operator.calibration.podcopy import ENGINE
 from breakeven_operator.kinds import ARM_LABEL
+from breakeven_operator.refused_writes import RefusedWrite
 from fakes.calibration_world import World, timestamp
 
 BEFORE, AFTER = "vllm/vllm-openai:v0.31.0", "vllm/vllm-openai:v0.32.0"
@@ -378,6 +382,48 @@ def test_a_container_that_was_put_into_a_job_is_not_taken_for_the_driver():
     assert made is not None
     made["spec"]["template"]["spec"]["containers"].append({"name": "scanner", "image": "x"})
     assert world.turn()["phase"] == "Measuring"
+
+
+def test_a_policy_that_refuses_the_new_image_is_named_and_ends_the_run_at_the_deadline():
+    world = gate()
+    for _ in range(2):
+        world.turn()
+    world.start_driver(placed(world, "before"))
+    first = world.now
+    for wait_s in (15, 400):
+        world.now += timedelta(seconds=wait_s)
+        before, actions = world.status, calibration.advance(world.view(), world.now)
+        done = next(at for at, one in enumerate(actions) if isinstance(one, Create))
+        world.do(actions[:done])
+        world.run["status"] = before
+        said = "images come from registry.example alone"
+        write = RefusedWrite("run-uid", actions[done], True, said, 1, first, world.now)
+        world.do(calibration.refused(world.view(), write, world.now))
+        assert world.status["reason"] == "WriteRefused"
+        assert said in world.status["message"]
+    assert world.status["phase"] == "Failed"
+    assert not world.jobs
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        [{"name": "x", "image": "x"}],
+        [{"name": DRIVER, "image": "x"}],
+        *(
+            [{"name": DRIVER, "env": [{"name": "BREAKEVEN_TRIAL", "value": text}]}]
+            for text in ("no JSON", "[]", "[" * 9000)
+        ),
+    ],
+)
+def test_a_job_that_somebody_else_has_put_in_its_place_starts_both_again(containers):
+    world = gate()
+    both(world)
+    made = job(world, "after")
+    assert made is not None
+    made["spec"]["template"]["spec"]["containers"] = containers
+    assert "starting both once more" in world.turn()["message"]
+    assert not world.jobs
 
 
 def test_a_schedule_has_no_table_yet_and_is_refused_in_one_line():

@@ -62,20 +62,21 @@ def step(name):
     return next(one for one in job["steps"] if one.get("name") == name)
 
 
-@pytest.fixture
-def repository(tmp_path, monkeypatch):
+@pytest.fixture(params=["", '"', "'"])
+def repository(request, tmp_path, monkeypatch):
     """A pull request that changes the engine's image, and a kubectl that notes what it is asked."""
     for key, value in (("NAME", "a"), ("EMAIL", "a@b.c")):
         monkeypatch.setenv(f"GIT_AUTHOR_{key}", value)
         monkeypatch.setenv(f"GIT_COMMITTER_{key}", value)
-    here = tmp_path / "repository"
+    here, quote = tmp_path / "repository", request.param
     (here / "deploy").mkdir(parents=True)
 
     def git(*words):
         subprocess.run(["git", *words], cwd=here, check=True, capture_output=True)
 
     def commit(version):
-        (here / "deploy" / "chat.yaml").write_text(f"containers:\n  - image: vllm/vllm-openai:{version}\n")
+        image = f"{quote}vllm/vllm-openai:{version}{quote}{'  # pinned' if quote else ''}"
+        (here / "deploy" / "chat.yaml").write_text(f"containers:\n  - image: {image}\n")
         git("add", ".")
         git("commit", "-m", version)
 

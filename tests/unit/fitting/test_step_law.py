@@ -459,7 +459,7 @@ def test_slopes_of_a_closed_loop_are_those_of_its_latencies(profile, name):
     def answers(moved):
         figures = np.array(law.figures)
         figures[at] += moved
-        return law.layout.answers(figures, arm.family, arm.name, loads, 64)
+        return law.answers(figures, arm.family, arm.name, loads, 64)
 
     found = np.log(answers(step).latency_s / answers(-step).latency_s) / (2 * step)
     assert found == pytest.approx(answers(0.0).of_latency[:, at], rel=0.03, abs=1e-4)

@@ -27,6 +27,7 @@ CALLED_FROM_OUTSIDE = {
     "__getattr__",  # by Python, when a name that a package imports on use is read
     "gpu_platform",  # by vLLM, which finds it as a platform plugin
     "find_spec",  # by Python's imports
+    "model_post_init",  # by pydantic, when it has made an object
     *("changes_since", "to_frame"),  # by users of the library, from `import breakeven`
     "log_message",  # by the server of the standard library
     "fetch",  # by kopf: of the session, and of where it keeps an object's last version

@@ -18,7 +18,7 @@ from breakeven.serving.counted_window import Load
 from breakeven_operator.case import Live
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import (
-    AccountRules,
+    Account,
     of_arm,
     present_drift,
     recent,
@@ -35,7 +35,7 @@ from fakes.fleet_world import SERVICE
 from fakes.lawmodel import ArmLaw, law_model
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-RULES = AccountRules(window_s=300.0, lasting_s=1800.0, confidence=0.9)
+RULES = Account(window_s=300.0, lasting_s=1800.0, confidence=0.9)
 EAGLE, LONGER = Arm("eagle3", 3, "eagle"), Arm("eagle3", 5, "eagle")
 # At 4 rps requests take 1/(1 - 4 * 0.03) s without speculation and 0.6/(1 - 4 * 0.05) s with it.
 NONE_S, EAGLE_S = 1.0 / 0.88, 0.75
@@ -143,7 +143,7 @@ SEVERAL_RULES = pytest.mark.parametrize(
 @SEVERAL_RULES
 @pytest.mark.parametrize("factor", [1.0, 1.6, 0.6])
 def test_windows_share_no_request_are_few_and_last_long_enough_to_count(window_s, lasting_s, factor):
-    rules = AccountRules(window_s, lasting_s, 0.9)
+    rules = Account(window_s, lasting_s, 0.9)
     until_s = 4 * round(MOST_WINDOWS * rules.spacing_s)
     account = looked_at_all_the_time(rules, until_s, latency_s=factor * EAGLE_S)
     assert min(distances_s(account)) >= window_s
@@ -158,7 +158,7 @@ def test_windows_share_no_request_are_few_and_last_long_enough_to_count(window_s
 def test_an_account_that_agrees_rests_once_it_has_lasted_and_never_longer_than_half_an_hour(
     window_s, lasting_s
 ):
-    rules = AccountRules(window_s, lasting_s, 0.9)
+    rules = Account(window_s, lasting_s, 0.9)
     assert rules.rest_s == max(window_s, lasting_s / 8, 1800.0)
     account = looked_at_all_the_time(rules, round(lasting_s + window_s + 3.5 * rules.rest_s))
     begun = [one for one in distances_s(account) if one == rules.spacing_s]
@@ -223,7 +223,7 @@ def test_windows_of_before_they_were_made_longer_give_way_to_the_newest():
     for minute in range(MOST_WINDOWS):
         account = added(
             account,
-            rules=AccountRules(60.0, 300.0, 0.9),
+            rules=Account(60.0, 300.0, 0.9),
             now=NOW + timedelta(minutes=minute),
             window_s=60.0,
             latency_s=1.6 * EAGLE_S,

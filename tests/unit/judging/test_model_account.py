@@ -20,11 +20,10 @@ from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Load
 from breakeven_operator.cluster_reasons import ClusterReason
 from breakeven_operator.judging.doubts import (
-    AccountRules,
+    Account,
     aspects,
     doubt_of,
     drift,
-    findings_of,
     latency_ratio,
     measured_speedup,
     survival,
@@ -37,7 +36,7 @@ from fakes.lawful_profile import lawful_profile_json
 from fakes.lawmodel import ArmLaw, law_model
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-RULES = AccountRules(window_s=300.0, lasting_s=1800.0, confidence=0.9)
+RULES = Account(window_s=300.0, lasting_s=1800.0, confidence=0.9)
 EAGLE = Arm("eagle3", 3, "eagle")
 
 
@@ -135,7 +134,7 @@ def test_the_error_of_the_prediction_without_speculation_does_not_shrink_with_wi
     ],
 )
 def test_latency_disagrees_when_its_interval_lies_outside_of_the_predictions_for_long(ratios, disagrees):
-    found = findings_of(memory(*ratios), "chat-p1", RULES, NOW)
+    found = RULES.about(memory(*ratios), "chat-p1", NOW)
     assert (found.disagreement is not None) is disagrees
 
 
@@ -144,22 +143,22 @@ def test_nothing_lies_outside_of_an_open_bound(ratio, end):
     def disagreement(**fields):
         kept = tuple(one.model_copy(update=fields) for one in windows(*[ratio] * 6))
         account = ModelAccount(arm="eagle/3", profile="chat-p1", windows=kept)
-        return findings_of(MemoryStatus(account=account), "chat-p1", RULES, NOW).disagreement
+        return RULES.about(MemoryStatus(account=account), "chat-p1", NOW).disagreement
 
     assert disagreement() is not None
     assert disagreement(**{end: None}) is None
 
 
 def test_the_sentence_has_both_figures_and_what_stands_behind_them():
-    found = findings_of(memory(*[1.5] * 6), "chat-p1", RULES, NOW)
+    found = RULES.about(memory(*[1.5] * 6), "chat-p1", NOW)
     assert found.disagreement is not None
     assert "requests take 3 s where chat-p1 predicts for eagle/3 2 s: 1.50 times" in found.disagreement
     assert "5400 requests in 6 windows within 30 min" in found.disagreement
 
 
 def test_an_account_of_another_profile_or_of_yesterday_says_nothing():
-    assert findings_of(memory(*[1.5] * 6), "chat-p2", RULES, NOW).disagreement is None
-    assert not findings_of(memory(*[1.5] * 6), "chat-p1", RULES, NOW + timedelta(hours=25)).windows
+    assert RULES.about(memory(*[1.5] * 6), "chat-p2", NOW).disagreement is None
+    assert not RULES.about(memory(*[1.5] * 6), "chat-p1", NOW + timedelta(hours=25)).windows
 
 
 def test_conditions_say_unknown_before_they_say_anything():
@@ -189,13 +188,10 @@ def test_a_suspicion_is_the_condition_whatever_raised_it():
 def test_drift_is_said_when_every_window_for_long_showed_it():
     word = ClusterReason.LENGTHS_DRIFTED
     steady = memory(*[1.0] * 7, drifted=("LengthsDrifted",))
-    assert findings_of(steady, "chat-p1", RULES, NOW).drifted(word) is True
-    assert (
-        findings_of(memory(*[1.0] * 3, drifted=("LengthsDrifted",)), "chat-p1", RULES, NOW).drifted(word)
-        is None
-    )
+    assert RULES.about(steady, "chat-p1", NOW).drifted(word) is True
+    assert RULES.about(memory(*[1.0] * 3, drifted=("LengthsDrifted",)), "chat-p1", NOW).drifted(word) is None
     back = steady.account.model_copy(update={"windows": (*steady.account.windows[1:], *windows(1.0))})
-    found = findings_of(MemoryStatus(account=back), "chat-p1", RULES, NOW)
+    found = RULES.about(MemoryStatus(account=back), "chat-p1", NOW)
     assert found.lasting
     assert found.drifted(word) is False
 

@@ -16,9 +16,9 @@ from breakeven.profile import Profile
 from breakeven.profile.credit import with_steps_times
 from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import engine_limits
-from breakeven_operator.case import Case, FleetNeed, Live
+from breakeven_operator.case import Case, Live
 from breakeven_operator.cluster_reasons import ClusterReason
-from breakeven_operator.judging.scaling import capacity_status, fleet_need
+from breakeven_operator.judging.scaling import with_capacity
 from breakeven_operator.observing.questions import seen_of
 from breakeven_operator.resources import SpeculativeService, SpeculativeServiceSpec
 from breakeven_operator.resources.memorystatus import LiveEvidence, MemoryStatus, SeenAcceptance
@@ -64,7 +64,8 @@ def need(
     memory: MemoryStatus | None = None,
     profile: Profile | None = PROFILE,
     **slo: int,
-) -> FleetNeed:
+) -> Any:
+    """A case with what its target is found to need."""
     spec = SpeculativeServiceSpec.read(SERVICE["spec"] | {"slo": slo or {"e2eP95Milliseconds": 2000}}, "spec")
     live = Live(ClusterReason.METRICS_AVAILABLE, "", figures)
     target = target or deployment()
@@ -81,7 +82,12 @@ def need(
         service=CHAT,
     )
     service = SpeculativeService.read(SERVICE, "service").replace(spec=spec)
-    return fleet_need(Case(service, context, SimpleNamespace(profile=profile), running, live, can))
+    return with_capacity(Case(service, context, SimpleNamespace(profile=profile), running, live, can))
+
+
+def recommended(*given: Any, **changes: Any) -> int | None:
+    found = need(*given, **changes).capacity
+    return found.recommended_replicas if found is not None else None
 
 
 @pytest.mark.parametrize(
@@ -103,10 +109,10 @@ def test_an_autoscaler_is_told_from_managed_fields_alone(entry, manager) -> None
 
 def test_the_replicas_recommended_carry_the_whole_fleet_s_load() -> None:
     found = need()
-    none = next(one for one in found.capacities if one.arm == NO_SPECULATION)
-    assert found.recommended == -(-1.2 * 24.0 // none.lower_rps)
+    none = next(one for one in found.capacity.arms if one.arm == "none")
+    assert found.capacity.recommended_replicas == -(-1.2 * 24.0 // none.lower_rps)
     assert found.fewest is not None
-    assert {one.arm for one in found.fewest.needs} == {NO_SPECULATION, EAGLE}
+    assert set(found.fewest.needs) == {NO_SPECULATION, EAGLE}
 
 
 def test_a_scaled_target_is_told_which_arm_needs_fewest_replicas() -> None:
@@ -114,7 +120,7 @@ def test_a_scaled_target_is_told_which_arm_needs_fewest_replicas() -> None:
     found = need(
         target=deployment(SCALED), running=RunningArm(EAGLE, "Annotation"), e2eP95Milliseconds=10_000
     )
-    status = capacity_status(found)
+    status = found.capacity
     assert status is not None
     assert status.scaled_by == "kube-controller-manager"
     assert status.message is not None
@@ -138,24 +144,26 @@ def test_a_scaled_target_is_told_which_arm_needs_fewest_replicas() -> None:
 )
 def test_what_is_not_known_is_not_recommended(unknown) -> None:
     """No load (pods too young among it), no arm, no capacity, none above 0, or an objective that nothing was measured of."""
-    assert need(**unknown).recommended is None
+    assert recommended(**unknown) is None
 
 
 def test_few_requests_are_a_load_too() -> None:
-    assert need(replace(FIGURES, total_rps=0.01, requests=2.0)).recommended == 1
+    assert recommended(replace(FIGURES, total_rps=0.01, requests=2.0)) == 1
 
 
 def test_during_a_roll_the_arm_that_carries_least_counts() -> None:
     both = replace(deployment(), pods=(pod(None), pod(VALUE)))
-    one, two = (need(target=target, e2eP95Milliseconds=10_000) for target in (deployment(), both))
-    assert (one.recommended, two.recommended) == (2, 3)
+    assert [recommended(target=target, e2eP95Milliseconds=10_000) for target in (deployment(), both)] == [
+        2,
+        3,
+    ]
     unread = replace(deployment(), pods=(pod(None), pod("{")))
-    assert need(target=unread).recommended is None
+    assert recommended(target=unread) is None
 
 
 def test_live_acceptance_moves_the_capacity_as_it_moves_the_prediction() -> None:
     def eagle(memory: MemoryStatus) -> float:
-        return next(one.rps for one in need(memory=memory).capacities if one.arm == EAGLE)
+        return next(one.capacity_rps for one in need(memory=memory).capacity.arms if one.arm == EAGLE.name)
 
     lost = MemoryStatus(seen=(SeenAcceptance(arm="eagle/3", tokens_per_step=1.5),))
     assert eagle(lost) < eagle(MemoryStatus())
@@ -165,15 +173,14 @@ def test_the_batch_of_the_command_line_bounds_what_is_carried() -> None:
     def few(manifest: dict[str, Any]) -> None:
         manifest["spec"]["template"]["spec"]["containers"][0]["args"].append("--max-num-seqs=4")
 
-    limited = need(target=deployment(edit=few))
-    assert {one.limit for one in limited.capacities} == {"MaxNumSeqs"}
-    assert limited.recommended is not None
-    assert limited.recommended > (need().recommended or 0)
+    limited = need(target=deployment(edit=few)).capacity
+    assert {one.limit for one in limited.arms} == {"MaxNumSeqs"}
+    assert limited.recommended_replicas > recommended()
 
 
 def test_nothing_known_leaves_no_status() -> None:
-    assert capacity_status(need(profile=None)) is None
-    only_who = capacity_status(need(profile=None, target=deployment(SCALED)))
+    assert need(profile=None).capacity is None
+    only_who = need(profile=None, target=deployment(SCALED)).capacity
     assert only_who is not None
     assert (only_who.scaled_by, only_who.arms) == ("kube-controller-manager", ())
 
@@ -200,10 +207,10 @@ def evidence_of(factor: float, precision: float = 100.0) -> MemoryStatus:
     return MemoryStatus(evidence=(seen,))
 
 
-def eagle_runs(memory: MemoryStatus | None = None, profile: Profile = PROFILE) -> FleetNeed:
+def eagle_runs(memory: MemoryStatus | None = None, profile: Profile = PROFILE) -> Any:
     return need(
         running=RunningArm(EAGLE, "Annotation"), memory=memory, profile=profile, e2eP95Milliseconds=10_000
-    )
+    ).capacity
 
 
 @pytest.mark.parametrize("factor", [1.3, 1.5, 1.7, 2.27, 3.0, 4.0])
@@ -211,11 +218,11 @@ def test_once_measured_latency_excludes_the_promise_capacity_and_replicas_are_th
     factor: float,
 ) -> None:
     found, promised = eagle_runs(evidence_of(factor)), eagle_runs()
-    assert found.capacities == eagle_runs(profile=with_steps_times(PROFILE, EAGLE, factor)).capacities
-    none, eagle = found.capacities
-    assert none == promised.capacities[0], "it was not measured"
-    assert eagle.rps < promised.capacities[1].rps / factor**0.5
-    assert (found.recommended or 0) > (promised.recommended or 0)
+    assert found.arms == eagle_runs(profile=with_steps_times(PROFILE, EAGLE, factor)).arms
+    none, eagle = found.arms
+    assert none == promised.arms[0], "it was not measured"
+    assert eagle.capacity_rps < promised.arms[1].capacity_rps / factor**0.5
+    assert found.recommended_replicas > promised.recommended_replicas
 
 
 @pytest.mark.parametrize(

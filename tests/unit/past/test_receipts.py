@@ -12,8 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from breakeven.cli import root
+from breakeven.errors import BreakevenError
 from breakeven.estimate import Estimate
 from breakeven.past.courses import TimeGrid
+from breakeven.past.receipt_reading import answered, reading
 from breakeven.past.receipt_table import document, focus_csv, notes, of_document, table
 from breakeven.past.receipts import MEANINGS, Receipt, ServiceKey, Unclaimed, added, receipts
 from breakeven.readers.prometheus import Samples, TimedValue
@@ -90,6 +92,10 @@ def test_bounds_widen_by_as_much_as_the_load_has_moved():
         (Unclaimed.EVIDENCE_STALE, {("roll_timestamp_seconds", tuple(PAIR.items())): ROLLED_S - 31 * 86_400.0}),
         (Unclaimed.ROLL_UNDER_WAY, {("rollout_in_progress", ()): 1.0}),
         (Unclaimed.LOAD_UNKNOWN, {("inflight_requests", ()): float("nan")}),
+        (Unclaimed.LOAD_UNKNOWN, {("inflight_requests", ()): -4.0}),
+        (Unclaimed.LOAD_UNKNOWN, {("ready_replicas", ()): 1e300}),
+        (Unclaimed.EVIDENCE_STALE, {("stale", ()): float("nan")}),
+        (Unclaimed.EVIDENCE_STALE, {("rollout_in_progress", ()): float("nan")}),
         (Unclaimed.LOAD_UNKNOWN, {("current_arm_info", (("arm", "none"),)): 1.0}),
         (Unclaimed.OTHER_LOAD, {("load_requests_per_second", ()): 4.6}),
         (Unclaimed.OTHER_LOAD, {("load_requests_per_second", ()): 1.9}),
@@ -306,6 +312,35 @@ def test_replicas_of_before_an_old_roll_are_no_begin_of_the_cost():
     )  # fmt: skip
     (one,) = receipts([early, spent], GRID)
     assert one.calibration_gpu_hours == 0.0
+
+
+def test_series_of_another_tenant_with_numbers_that_cannot_be_leave_all_other_receipts_as_they_are():
+    more = {(f"{name}", (*arm, ("bound", "estimate"))): 5e-324 for name, arm in (
+        ("capacity_requests_per_second", (("arm", "none"),)), ("gpus_not_needed", (("arm", "eagle/3"), ("basis", "Running"))),
+    )}  # fmt: skip
+    before = {"__name__": "breakeven_ready_replicas", "specsvc_namespace": "evil", "specsvc": "chat"}
+    hostile = series(FIGURES | more | {("load_requests_per_second", ()): 3.0}, specsvc_namespace="evil")
+    huge = [
+        replace(one, values=tuple(TimedValue(at, 1e308) for at, _ in one.values))
+        if one.labels["__name__"].endswith(("inflight_requests", "gpu_seconds_spent"))
+        else one
+        for one in hostile
+    ]
+    early = Samples({**before, "namespace": "breakeven", "pod": "op-1"}, (TimedValue(ROLLED_S - 300.0, 4.0),))
+    for forged in (hostile, huge):
+        found = receipts([*series(), *forged, early], GRID)
+        assert [one for one in found if one.service.namespace == "llm"] == list(receipts(series(), GRID))
+        assert table(found, 2.5)
+
+
+def test_an_answer_that_is_refused_names_the_service_that_was_asked_about():
+    def ask(question):
+        if "service_info" in question.promql:
+            return [Samples({"specsvc_namespace": "llm", "specsvc": "chat"}, ())]
+        raise BreakevenError("Prometheus answered with more than 16 MiB")
+
+    with pytest.raises(BreakevenError, match="llm/chat: Prometheus answered with more than 16 MiB; --match"):
+        answered(reading([], GRID.last_s, 3600), ask)
 
 
 def test_no_cell_of_a_label_is_a_formula():

@@ -192,7 +192,7 @@ def test_a_fleet_that_scales_runs_the_arm_that_needs_fewer_replicas_not_the_fast
     found = fewest_replicas([slow_and_strong, fast], 40.0, EAGLE)
     assert found is not None
     assert found.arm == NO_SPECULATION
-    assert [need.arm for need in found.needs] == [NO_SPECULATION, EAGLE]
+    assert list(found.needs) == [NO_SPECULATION, EAGLE]
     assert (
         found.sentence
         == "for 40 rps no speculation needs 8 replicas (8 to 9); eagle3/3 needs 12 replicas (12 to 13)"
@@ -212,7 +212,7 @@ def test_an_arm_whose_need_is_not_surely_less_does_not_replace_the_running_one()
 def test_an_open_bound_of_the_capacity_leaves_one_replica_at_least_and_no_number_at_most() -> None:
     found = fewest_replicas([carried(5.0, None, None)], 40.0, EAGLE)
     assert found is not None
-    assert (found.needs[0].fewest, found.needs[0].most) == (1, None)
+    assert (found.needs[EAGLE].lower, found.needs[EAGLE].upper) == (1, None)
 
 
 def test_a_small_fleet_gains_nothing_from_an_arm_that_carries_more() -> None:

@@ -67,7 +67,7 @@ def test_an_arm_strains_an_objective_by_what_a_lone_request_takes_where_nothing_
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("min_gain", -0.1), ("risk", math.nan), ("roll_seconds", math.inf), ("roll_away_share", 1.5), ("horizon_s", 0.0)],
+    [("min_gain", -0.1), ("day_risk", math.nan), ("roll_seconds", math.inf), ("roll_away_share", 1.5), ("horizon_s", 0.0)],
 )  # fmt: skip
 def test_an_impossible_policy_is_refused(name, value):
     with pytest.raises(ValueError, match=name):

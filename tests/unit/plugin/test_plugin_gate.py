@@ -166,3 +166,6 @@ def test_a_service_that_is_not_there_is_refused_before_a_run_is_made(verb):
     done = verb("nobody", *IMAGES)
     assert "nobody" in str(done.exception)
     assert not any(line.startswith("create") for line in verb.asked())
+    waiting = verb("nobody", *IMAGES, "--wait")
+    assert (waiting.exit_code, waiting.stdout) == (2, ""), "status 1 is a loss"
+    assert "nobody" in waiting.stderr

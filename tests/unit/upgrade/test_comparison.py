@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from breakeven.answering.answer import JudgedSet
 from breakeven.points.point import LoadMode, Point
 from breakeven.upgrade.comparison import compare
 from breakeven.upgrade.record import EngineRecord, UpgradeReport, UpgradeWord
@@ -87,6 +88,7 @@ def test_two_sound_engines_are_the_same():
         ({"windows": windows(e=1.98, seed=2)}, UpgradeWord.ACCEPTANCE_LOST),
         ({"windows": tuple(replace(one, accept=(), drafts=None) for one in windows())}, UpgradeWord.ACCEPTANCE_LOST),
         ({"windows": windows(1.08, seed=2)}, UpgradeWord.SLOWER),
+        ({"windows": tuple(replace(one, output_tokens=40.0) for one in windows(seed=2))}, UpgradeWord.REFUSED),
         ({"windows": windows(0.9, seed=2)}, UpgradeWord.FASTER),
         ({"windows": windows(1.04, seed=2, scatter=0.05)}, UpgradeWord.UNDECIDED),
         ({"windows": windows(seed=2, pairs=1)}, UpgradeWord.UNDECIDED),
@@ -133,6 +135,29 @@ def test_requests_that_fail_are_said():
     assert compare(BEFORE, replace(AFTER, windows=few)).word is UpgradeWord.UNDECIDED
 
 
+def test_an_engine_of_before_that_fails_requests_bears_less_load_and_is_not_taken_for_faster():
+    refusing = tuple(replace(one, failed=50.0) for one in windows(0.5))
+    report = compare(record(windows=refusing), AFTER)
+    assert report.word is UpgradeWord.UNDECIDED
+    assert "in which no request fails" in str(report.needs)
+    shown = next(one for one in report.findings if one.figure == "failed requests")
+    assert (shown.before, shown.after, shown.word) == (800.0, 0.0, None)
+    few = (*refusing[:2], *windows()[2:])
+    assert compare(record(windows=few), AFTER).word is UpgradeWord.SAME, "the other windows are compared"
+
+
+def test_tokens_per_step_are_compared_at_equal_loads():
+    """An engine that drafts less for a larger batch, and whose windows at one client were left out."""
+    e = (3.0, 1.5)
+    loaded = [
+        tuple(replace(one, tokens_per_step=e[one.concurrency == 8]) for one in windows(seed=seed))
+        for seed in (1, 2)
+    ]
+    lagging = tuple(replace(one, flag="DriverLagging") if one.concurrency == 1 else one for one in loaded[1])
+    report = compare(record(windows=loaded[0]), replace(AFTER, windows=lagging))
+    assert found(report, "tokens per step") is UpgradeWord.SAME
+
+
 def test_windows_in_which_the_driver_lagged_are_left_out():
     lagging = tuple(replace(one, flag="DriverLagging") for one in windows(3.0))
     after = replace(AFTER, windows=(*AFTER.windows[2:], *lagging[:2]))
@@ -144,6 +169,21 @@ def test_what_was_not_measured_is_said_and_has_no_word(missing):
     report = compare(BEFORE, replace(AFTER, **{missing: None if missing == "answers" else ()}))
     assert any(one.word is None and one.sentence.startswith("not compared") for one in report.findings)
     assert report.word is UpgradeWord.SAME
+
+
+def test_an_engine_of_now_that_judges_no_answers_leaves_them_without_a_word():
+    """It refuses prompt_logprobs, and more prompts would not help."""
+    nothing = JudgedSet(BEFORE.answers.given, ())
+    report = compare(replace(BEFORE, answers=nothing), AFTER)
+    assert found(report, "answers") is None
+    assert report.word is UpgradeWord.SAME
+
+
+def test_an_engine_behind_a_gateway_without_metrics_has_lost_no_acceptance():
+    silent = tuple(replace(one, accept=(), drafts=None, tokens_per_step=None) for one in windows(seed=2))
+    report = compare(BEFORE, replace(AFTER, windows=silent))
+    assert report.word is UpgradeWord.UNDECIDED
+    assert report.needs == "tokens per step: counters of both engines (/metrics)"
 
 
 def test_undecided_says_how_many_pairs_it_would_take():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ def test_a_profile_of_another_model_is_said(monkeypatch, past):
     document["provenance"]["model"] = "org/other"
     Path(past).write_text(json.dumps(document))
     result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3")
-    assert "model: not compared: the profile is of org/other, the engine serves tiny" in result.stdout
+    assert "model: not compared: org/other before, the engine now serves tiny" in result.stdout
 
 
 def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, past):
@@ -305,6 +306,133 @@ async def test_an_engine_that_is_healthy_and_answers_nothing_ends_in_time_with_i
     assert took_s < 120.0
     if side:
         assert "no answer to a first request" in report.findings[0].sentence
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> dict[EngineClient, str]:
+    """The address of each client that a test makes."""
+    found: dict[EngineClient, str] = {}
+    made = EngineClient.__init__
+
+    def noted(client: EngineClient, endpoint: Endpoint, *rest: Any) -> None:
+        found[client] = endpoint.url
+        made(client, endpoint, *rest)
+
+    monkeypatch.setattr(EngineClient, "__init__", noted)
+    return found
+
+
+@pytest.mark.parametrize("late", [False, True])
+@in_virtual_time
+async def test_prompts_that_only_the_engine_of_now_refuses_are_a_loss_and_late_answers_are_none(
+    monkeypatch, addresses, late
+):
+    whole = EngineClient.whole
+
+    async def picky(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
+        if addresses[client] == new and len(json.dumps(body.get("messages"))) % 3 == 0:
+            if not late:
+                raise EngineError("HTTP 500")
+            await asyncio.sleep(600.0)
+        return await whole(client, path, body)
+
+    monkeypatch.setattr(EngineClient, "whole", picky)
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), [], 60.0)
+    found = {one.figure: one for one in report.findings}
+    assert ("refused prompts" in found) is not late
+    if not late:
+        assert report.word is UpgradeWord.REFUSED
+        assert "prompts refused, and answered before" in found["refused prompts"].sentence
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@in_virtual_time
+async def test_an_engine_that_others_use_is_not_compared(side):
+    async with both(engine()) as urls, EngineClient(Endpoint(urls[side])) as other:
+        await other.model()
+
+        async def use() -> None:
+            while True:
+                await other.complete("hello", 1_000, RequestRecord(0.0, 0.0))
+
+        task = asyncio.create_task(use())
+        await asyncio.sleep(0.2)
+        with pytest.raises(EngineError, match="answers 1 request of others; expected an engine that nobody"):
+            await tried(urls, [])
+        task.cancel()
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], bool]) -> None:
+    """Requests of a load fail at once where a function of their engine says so."""
+    complete = EngineClient.complete
+
+    async def some(client: EngineClient, prompt: Any, tokens: int, record: RequestRecord) -> None:
+        if not fails(client):
+            await complete(client, prompt, tokens, record)
+            return
+        await asyncio.sleep(0.01)
+        record.error, record.done_s = "HTTP 500", asyncio.get_running_loop().time()
+
+    monkeypatch.setattr(EngineClient, "complete", some)
+
+
+@in_virtual_time
+async def test_an_engine_that_answers_no_request_of_a_load_is_not_left_undecided(monkeypatch, addresses):
+    said = list[str]()
+
+    def fails(client: EngineClient) -> bool:
+        return addresses[client] == new and any("at 1 client, after" in line for line in said)
+
+    failing(monkeypatch, fails)
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), said, 50.0)
+    assert report.word is UpgradeWord.DOES_NOT_START
+    assert "2 clients: no answer in" in report.findings[0].sentence
+    assert "HTTP 500" in report.findings[0].sentence
+
+
+def test_requests_that_fail_are_held_against_a_profile_too(monkeypatch, past):
+    count = itertools.count(1)
+    failing(monkeypatch, lambda _: next(count) % 8 == 0)
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", "--json")
+    told = json.loads(result.stdout)
+    found = {one["figure"]: one for one in told["findings"]}
+    assert found["failed requests"]["word"] == told["word"] == "Refused", found
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(("status", "models"), [(401, []), (200, ["another"])])
+@in_virtual_time
+async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_has_started(status, models):
+    async def answer(request: web.Request) -> web.Response:
+        if request.path != "/v1/models":
+            return web.Response(text="")
+        return web.json_response({"data": [{"id": name} for name in models]}, status=status)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    said = "HTTP 401" if not models else "'tiny' is not served; expected one of another"
+    async with TestServer(app) as server, simulated(engine(), EAGLE) as url:
+        plan = UpgradePlan(ARM, SHORT, max_seconds=30.0, start_timeout_s=2.0)
+        with pytest.raises(EngineError, match=said):
+            await try_upgrade(
+                Endpoint(url, "tiny"), Endpoint(str(server.make_url("/")), "tiny"), plan, list[str]().append
+            )
+
+
+@in_virtual_time
+async def test_engines_that_serve_two_models_are_said_to(monkeypatch, addresses):
+    name = EngineClient.model
+
+    async def named(client: EngineClient) -> str:
+        return f"{await name(client)}{'-next' if addresses[client] == new else ''}"
+
+    monkeypatch.setattr(EngineClient, "model", named)
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), [])
+    assert (report.findings[0].figure, report.findings[0].word) == ("model", None)
+    assert "tiny before, the engine now serves tiny-next" in report.findings[0].sentence
 
 
 def chosen(**fields: Any) -> dict[str, Any]:

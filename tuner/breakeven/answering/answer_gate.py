@@ -186,10 +186,13 @@ def counted_more_often(worse: int, better: int) -> float:
 
     The counts are requests with a fault of the arm alone, and of the floor alone.
     """
-    from scipy.special import gammaln, xlogy  # noqa: PLC0415  each trial imports this module, and few judge
+    from scipy.special import betainc, gammaln, xlogy  # noqa: PLC0415  each trial imports this module, and few judge
 
     if worse <= better:
         return 1.0
+    if worse > _MOST_COUNTED:
+        # Given their sum; all pairs of so large counts would fill the memory.
+        return float(betainc(worse, better + 1, 0.5))
     counts = np.arange(max(_MOST_COUNTED, 2 * worse) + 1.0)
     ones, others = counts[:, None], counts[None, :]
     # Ordered by their difference over its standard error.

@@ -100,7 +100,7 @@ def command(
     """Compare two engines, such as two versions of vLLM with one model and one arm, and say one word.
 
     Same, Faster (exit 0), Slower, AcceptanceLost, CacheLost, AnswersDiffer, Refused, DoesNotStart (exit 1), or Undecided with what it
-    would take (exit 2). An input that is refused also exits with 1, without a word. Nobody else may use the engines meanwhile. No prompt and no answer leaves them.
+    would take (exit 2). An input that is refused exits with 1 or 2 too, without a word. Nobody else may use the engines meanwhile. No prompt and no answer leaves them.
 
     \b
     Examples:

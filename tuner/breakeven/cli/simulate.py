@@ -56,7 +56,6 @@ _options = several(
     click.option("--cooldown-seconds", type=Number(min=0), default=3600.0, show_default=True, help="Between two rolls to speculative arms."),
     click.option("--dwell-seconds", type=Number(min=0), default=300.0, show_default=True, help="For which entering a speculative arm must have been worth it."),
     click.option("--min-gain-percent", type=Number(min=0), default=3.0, show_default=True, help="Of request time that a roll must save at least."),
-    click.option("--risk-percent", type=Number(min=0), default=12.0, show_default=True, help="Of ten days' request time that a jump of the load may cost."),
     click.option("--day-risk-percent", type=Number(min=0), default=5.0, show_default=True, help="Of a day's request time that its worst hours may cost; 100: no day is bounded by itself."),
     click.option("--evaluate-seconds", type=_POSITIVE, default=60.0, show_default=True, help="Between decisions (request traces)."),
     click.option("--window-seconds", type=_POSITIVE, default=300.0, show_default=True, help="That a decision looks back on (request traces)."),
@@ -401,7 +400,6 @@ def _policy(given: dict[str, Any], roll_s: float) -> Policy:
 
     return Policy(
         min_gain=given["min_gain_percent"] / 100.0,
-        risk=given["risk_percent"] / 100.0,
         day_risk=given["day_risk_percent"] / 100.0,
         cooldown_s=given["cooldown_seconds"],
         dwell_s=given["dwell_seconds"],

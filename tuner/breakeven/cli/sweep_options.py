@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
@@ -116,7 +117,12 @@ def endpoint_of(options: Mapping[str, Any], url: str) -> Endpoint:
     """
     from breakeven.load_driver.client import Endpoint
 
-    if not url.startswith(("http://", "https://")):
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
         raise click.UsageError(f"{url or 'no address'}: expected http://host:port or https://host:port")
     key = from_environment("--api-key-env", options["api_key_env"], "the engine's API key in that variable")
     return Endpoint(url, options["model"], key, options["ca"])

@@ -196,7 +196,7 @@ def fit_step_law(
     begin = (prior.center, _start(prior, sweeps)) if near is None else (np.array(near.figures),)
     bent = _fitted(layout, sweeps, bend, list({one.tobytes(): one for one in begin}.values()))
     # A line with the same costs, not with the costs of another valley: rows of one length determine many costs no better.
-    bends = np.arange(layout.size) >= layout.departures
+    bends = np.arange(layout.size) >= layout.first_departure
     bends[[ENGINE.index(one) for one in _OF_BENDING]] = True
     unbent = np.where(bends, _Prior.of(layout, sweeps, line).center, bent[0].figures)
     bending, (solved, scatter) = max(
@@ -310,9 +310,9 @@ def latency_factors(law: StepLaw, rows: ArmRows, tokens_per_step: float) -> Floa
             for tier in demand.tiers
         )
     )
-    layout, figures = law.layout, np.array(law.figures)
+    figures = np.array(law.figures)
     own_s, even_s = (
-        layout.answers(
+        law.answers(
             figures, rows.arm.family, rows.arm.name, sweep.loads._replace(demand=one), sweep.most
         ).latency_s
         for one in (demand, even)
@@ -436,7 +436,7 @@ class _Prior(NamedTuple):
         """The prior with another size of the departures over positions."""
         root = self.root.copy()
         inverse = np.linalg.inv(_departures(sd))
-        root[layout.departures :, layout.departures :] = np.linalg.cholesky(inverse).T
+        root[layout.first_departure :, layout.first_departure :] = np.linalg.cholesky(inverse).T
         return _Prior(self.center, root)
 
     def covariance(self) -> FloatArray:

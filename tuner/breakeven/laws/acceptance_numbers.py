@@ -33,6 +33,10 @@ def tokens_per_step_iid(alpha: ArrayLike, k: ArrayLike) -> FloatArray:
     texts, counts one too many. Leviathan et al., arXiv 2211.17192, eq. 1.
     """
     rate, length = np.broadcast_arrays(probability("alpha", alpha), nonnegative("k", k))
+    return _iid(rate, length)
+
+
+def _iid(rate: FloatArray, length: FloatArray) -> FloatArray:
     rejected = 1.0 - rate
     with np.errstate(divide="ignore", invalid="ignore"):
         # 1 - alpha^(k+1) cancels for alpha near 1, expm1(.. log1p ..) does not.
@@ -49,7 +53,7 @@ def alpha_from_tokens_per_step(tokens_per_step: ArrayLike, k: ArrayLike) -> Floa
     # E rises with alpha, but its slope at 0 is 1 and at 1 is k(k+1)/2: halving needs no start and cannot overshoot.
     for _ in range(64):
         middle = 0.5 * (low + high)
-        below = tokens_per_step_iid(middle, length) < e
+        below = _iid(middle, length) < e
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return np.where(
         np.isnan(e), np.nan, np.select([e <= 1.0, e >= length + 1.0], [0.0, 1.0], 0.5 * (low + high))

@@ -7,6 +7,7 @@ position says what the text is; without it the calibrated text is taken to have 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -46,6 +47,7 @@ def carried(method: str, live: SeenAt, before: SeenAt, wanted: SeenAt) -> Tokens
     return TokensPerStep(value, lower, upper, now.basis, now.positions)
 
 
+@lru_cache(maxsize=256)
 def _at(method: str, seen: SeenAt, before: SeenAt, k: int) -> TokensPerStep:
     if len(seen.survival) >= _FEWEST_POSITIONS and sum(seen.survival) > 0:
         possible = min(seen.tokens_per_step, 1.0 + sum(seen.survival))

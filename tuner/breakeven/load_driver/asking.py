@@ -59,6 +59,19 @@ async def ask(
     return AnswerSet(arm, found, len(answers) - len(found))
 
 
+async def refuses(client: EngineClient, prompt: GatePrompt, longest_s: float, tokens: int) -> bool:
+    """Whether an engine answers a request with an error; one that takes longer does not."""
+    path, body = _request(prompt, tokens)
+    try:
+        async with asyncio.timeout(longest_s):
+            await client.whole(path, body)
+    except EngineError:
+        return True
+    except TimeoutError:
+        return False
+    return False
+
+
 async def judge(client: EngineClient, given: AnswerSet, longest_s: float) -> JudgedSet:
     """The judgement of answers by an engine that does not speculate: one at a time, because logits of all tokens are large.
 

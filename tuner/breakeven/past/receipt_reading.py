@@ -44,7 +44,14 @@ def reading(matchers: Sequence[Matcher], now_s: float, past_s: float) -> Reading
         of_one = [Matcher(label, "=", one.labels.get(label, "")) for label in _OF_SERVICE]
         own = ",".join(each.render() for each in (*of_one, *matchers))
         for part in grid.chunks(_WINDOWS):
-            every += yield from _of_part(own, part)
+            try:
+                every += yield from _of_part(own, part)
+            except BreakevenError as error:
+                # Whoever is scraped can make one service's answer as large as he likes.
+                said = f"{'/'.join(label.value for label in of_one[1:])}: {error}"
+                raise BreakevenError(
+                    f"{said}; --match specsvc_namespace!=NAME leaves services out"
+                ) from error
     return added(every)
 
 
@@ -53,7 +60,11 @@ def answered(asking: Reading, ask: Callable[[RangeQuestion], Sequence[Samples]])
     try:
         question = next(asking)
         while True:
-            question = asking.send(ask(question))
+            try:
+                answer = ask(question)
+            except BreakevenError as error:
+                asking.throw(error)
+            question = asking.send(answer)
     except StopIteration as done:
         found: tuple[Receipt, ...] = done.value
         return found

@@ -38,6 +38,8 @@ BEFORE_ROLL_S: Final = 21_600
 _OLDEST_ROLL_S = 30 * 86_400
 # Older samples behind a load are no load of now.
 _OLDEST_LOAD_S = 900
+# No series of an operator has such a value: whoever is scraped can write one, and the sums of all services are to end.
+_MOST = 1e12
 # Near the measured load the speedup moves at most as fast as the load, or, near saturation, as the law says.
 _FARTHEST_LOAD = 1.5
 _DRIFTS = ("AcceptanceDrifted", "LengthsDrifted")
@@ -129,9 +131,9 @@ class _Moment:
         self.values: dict[str, dict[_Labels, float]] = {}
 
     def one(self, metric: str) -> float | None:
-        """The value of a series without labels of its own, if it is finite."""
-        found = next(iter(self.values.get(metric, {}).values()), None)
-        return found if found is not None and math.isfinite(found) else None
+        """The value of a series without labels of its own, if it can be one: none is below 0."""
+        found = _finite(next(iter(self.values.get(metric, {}).values()), None))
+        return found if found is not None and found >= 0.0 else None
 
     def bounded(self, metric: str, *labels: str) -> Estimate:
         """The estimate and bounds whose other labels are these."""
@@ -275,9 +277,10 @@ def _judged(
     if len(operators) != 1:
         return Unclaimed.TWO_OPERATORS if operators else Unclaimed.OPERATOR_SILENT
     (seen,) = operators.values()
-    if seen.one("stale"):
+    rolling = seen.one("rollout_in_progress")
+    if seen.one("stale") != 0.0 or rolling is None:
         return Unclaimed.EVIDENCE_STALE
-    if seen.one("rollout_in_progress"):
+    if rolling:
         return Unclaimed.ROLL_UNDER_WAY
     arms = [arm for (arm,), value in seen.values.get("current_arm_info", {}).items() if value == 1.0]
     inflight, ready, at = map(seen.one, ("inflight_requests", "ready_replicas", "evidence_timestamp_seconds"))
@@ -381,7 +384,7 @@ def _gpus(seen: _Moment, arm: str, ready: float, before: float | None) -> Estima
     fleet_rps, gpus = (load or 0.0) * ready, each or 1.0
 
     def removed(fewer: float | None, plain_rps: float | None) -> float | None:
-        if fewer is None or plain_rps is None or plain_rps <= 0.0:
+        if fewer is None or plain_rps is None or not _positive(plain_rps):
             return None
         needed = replicas_for(fleet_rps, plain_rps)
         if fewer >= 0.0:
@@ -440,8 +443,8 @@ def _ends(known: Estimate) -> tuple[float | None, float | None, float | None]:
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    return value if value is not None and abs(value) < _MOST else None
 
 
 def _positive(value: float | None) -> bool:
-    return value is not None and math.isfinite(value) and value > 0.0
+    return value is not None and 1.0 / _MOST < value < _MOST

@@ -12,10 +12,12 @@ Without objectives only the first condition counts. A bound that is not known is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from breakeven.arm import Arm
 from breakeven.estimate import Estimate
@@ -23,6 +25,7 @@ from breakeven.laws.latency import InflightDistribution
 from breakeven.phrases import between, counted, figure, spoken
 from breakeven.planning.objective import Slo
 from breakeven.profile import Bounds, Conditions, Curve, LoadPoint, Prediction, Profile
+from breakeven.profile.fits import LARGEST_FIGURE
 from breakeven.profile.student_t import t_quantile
 
 HEADROOM = 1.2
@@ -219,12 +222,9 @@ class _LoadedArm:
 
     def _promised_among_fewer(self, others: float) -> float:
         """Largest lower bound of the rate among fewer others: doubt grows with load, but a rate that is carried stays carried."""
-        knots = self.curve.knots[self.curve.knots[:, 0] < others].tolist()
-        uppers = (
-            (n, Estimate.of(latency_s, self.curve.bounds_of(latency_s, n, self._t)).upper)
-            for n, latency_s in knots
-        )
-        return max((n / upper_s for n, upper_s in uppers if upper_s), default=0.0)
+        n, latency_s = self.curve.knots[self.curve.knots[:, 0] < others].T
+        _, upper_s = self.curve.all_bounds_of(latency_s, n, self._t)
+        return float(np.max(n / upper_s, where=upper_s <= LARGEST_FIGURE, initial=0.0))
 
     def seldom_full(self, room: _Room, most_rps: float) -> Capacity | None:
         """Rate at which just so many requests find no room as may miss an objective.
@@ -322,38 +322,21 @@ def _most_others(strain: Callable[[float], float]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicasNeeded:
-    """Replicas that an arm needs for a load of the fleet, with headroom.
-
-    `fewest` and `most` are by the ends of its capacity's bounds; `most` is None where the capacity has no lower bound above 0.
-    """
-
-    arm: Arm
-    replicas: int
-    fewest: int
-    most: int | None
-
-    def __str__(self) -> str:
-        """`eagle/3 needs 4 replicas (4 to 5)`."""
-        needs = f"{spoken(self.arm)} needs {counted(self.replicas, 'replica')}"
-        return f"{needs} ({between(self.fewest, self.most)})"
-
-
-@dataclass(frozen=True, slots=True)
 class FewestReplicas:
     """The arm that a fleet that scales should run: the running one, unless another one needs significantly fewer replicas.
 
-    Needs are of every arm whose capacity is above 0, fewest first; the sentence tells why, without a full stop.
+    `needs` are replicas of every arm whose capacity is above 0, fewest first; the upper bound is None where the capacity has no
+    lower one above 0. The sentence tells why, without a full stop.
     """
 
     arm: Arm
-    needs: tuple[ReplicasNeeded, ...]
+    needs: Mapping[Arm, Estimate]
     sentence: str
 
     def no_more_than(self, running: Arm) -> tuple[Arm, ...]:
         """Arms that are expected to need no more replicas than the running one; none where its need is not known."""
-        mine = next((need.replicas for need in self.needs if need.arm == running), 0.0)
-        return tuple(need.arm for need in self.needs if need.replicas <= mine)
+        mine = self.needs.get(running, Estimate()).value or 0.0
+        return tuple(arm for arm, need in self.needs.items() if need.value is not None and need.value <= mine)
 
 
 def recommended_replicas(fleet_rps: float, capacities: Iterable[Capacity | None]) -> int | None:
@@ -372,6 +355,15 @@ def replicas_for(fleet_rps: float, capacity_rps: float) -> int:
     return max(math.ceil(HEADROOM * fleet_rps / capacity_rps - _EXACT), 1)
 
 
+def replicas_between(fleet_rps: float, capacity_rps: Estimate) -> Estimate:
+    """Replicas that carry the load, and how many at least and at most by the bounds of the capacity; None by one that is open, or not above 0."""
+
+    def needed(rps: float | None) -> int | None:
+        return replicas_for(fleet_rps, rps) if rps is not None and 0.0 < rps < math.inf else None
+
+    return Estimate(needed(capacity_rps.value), needed(capacity_rps.upper), needed(capacity_rps.lower))
+
+
 def fewest_replicas(
     capacities: Iterable[Capacity | None], fleet_rps: float, running: Arm
 ) -> FewestReplicas | None:
@@ -381,26 +373,20 @@ def fewest_replicas(
     and an arm that is faster at the present load and carries less costs GPUs all day. The running arm stays unless another one
     needs significantly fewer; None where its own need is not known.
     """
-    needs = sorted(
-        (
-            ReplicasNeeded(
-                one.arm,
-                replicas_for(fleet_rps, one.rps),
-                replicas_for(fleet_rps, one.upper_rps) if one.upper_rps is not None else 1,
-                replicas_for(fleet_rps, one.lower_rps) if one.lower_rps else None,
-            )
-            for one in capacities
-            if one is not None and one.rps > 0
-        ),
-        key=lambda need: (need.replicas, need.arm != running),
+    known = sorted(
+        (one for one in capacities if one is not None and one.rps > 0),
+        key=lambda one: (replicas_for(fleet_rps, one.rps), one.arm != running),
     )
-    mine = next((need for need in needs if need.arm == running), None)
-    if mine is None:
+    needs = {}
+    for one in known:
+        need = replicas_between(fleet_rps, Estimate(one.rps, one.lower_rps, one.upper_rps))
+        needs[one.arm] = replace(need, value=replicas_for(fleet_rps, one.rps), lower=need.lower or 1)
+    if running not in needs:
         return None
-    sure = [need for need in needs if need.most is not None and need.most < mine.fewest]
-    best = min(sure, key=lambda need: need.replicas, default=mine)
-    rest = "; ".join(str(need) for need in needs if need is not best)
-    why = "" if best is not mine or len(needs) == 1 else "; no other arm surely needs fewer"
-    return FewestReplicas(
-        best.arm, tuple(needs), f"for {figure(fleet_rps)} rps {best}" + (f"; {rest}" if rest else "") + why
-    )
+    best = next((arm for arm, need in needs.items() if need.below(needs[running].lower or 1.0)), running)
+    told = [
+        f"{spoken(arm)} needs {counted(round(need.value or 0), 'replica')} ({between(need.lower, need.upper)})"
+        for arm, need in sorted(needs.items(), key=lambda one: one[0] != best)
+    ]
+    why = "" if best != running or len(needs) == 1 else "; no other arm surely needs fewer"
+    return FewestReplicas(best, needs, f"for {figure(fleet_rps)} rps {'; '.join(told)}{why}")

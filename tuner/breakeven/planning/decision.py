@@ -24,7 +24,7 @@ from breakeven.laws.arrays import FloatArray
 from breakeven.planning.capacity import FewestReplicas
 from breakeven.planning.decision_memory import DecisionMemory, LiveAcceptance, share_of_steps
 from breakeven.planning.evaluation import ArmEvaluation, Evaluations
-from breakeven.planning.expected_saving import ArmSaving, SavingDecision, decide_by_saving, since_s
+from breakeven.planning.expected_saving import ArmSaving, Savings, decide_by_saving, since_s
 from breakeven.planning.forecast import Forecast, PastRates, forecast
 from breakeven.planning.learned_laws import FittedLaw, in_flight
 from breakeven.planning.objective import Follow, Policy, tail_factor
@@ -195,7 +195,7 @@ class Situation:
         return forecast(self.past, self.now_s, self.load.rps, self.policy.horizon_s)
 
     @cached_property
-    def found(self) -> SavingDecision:
+    def found(self) -> Savings:
         """The rule's answer, before the limits and the reason word."""
         # Without a lookback the present load is taken to last, and earlier loads do not count.
         known = (

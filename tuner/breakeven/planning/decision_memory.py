@@ -13,6 +13,8 @@ RARE_DAYS = 10.0
 """Days between two surprises of the load; the savings that pay for them are remembered for as long."""
 ACCOUNT_S = RARE_DAYS * 86400.0
 """Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
+RISK = 0.12
+"""That share of the request time without speculation, savings aside (1); a bound of one's own is `Policy.day_risk`."""
 ANOTHER_UNIT = math.log(1000.0)
 """Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page with any figure."""
 _MOST_PRECISION = 1e9

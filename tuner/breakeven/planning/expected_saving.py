@@ -23,7 +23,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.decision_memory import ACCOUNT_S, DecisionMemory, Evidence
+from breakeven.planning.decision_memory import ACCOUNT_S, RISK, DecisionMemory, Evidence
 from breakeven.planning.forecast import Forecast, Loads
 from breakeven.planning.learned_laws import (
     FULL,
@@ -151,19 +151,6 @@ class ArmSaving:
         return Estimate(self.share, least, 1.0 - taken / factor).times(100.0)
 
 
-@dataclass(frozen=True, slots=True)
-class SavingDecision:
-    """The arm to run from now on, and the effect of each other one than the arm in place.
-
-    `memory` is for the next decision, `known` are the laws that it rests on, in the order in which they were given.
-    """
-
-    arm: Arm
-    options: tuple[ArmSaving, ...]
-    memory: DecisionMemory
-    known: LearnedLaws
-
-
 def since_s(memory: DecisionMemory, load: Load, now_s: float) -> float:
     """Time (s) that a window stands for: since the last decision, at most `INDEPENDENT_S`."""
     lasted_s = load.window_s if memory.decided_s is None else now_s - memory.decided_s
@@ -177,7 +164,7 @@ def decide_by_saving(
     memory: DecisionMemory,
     policy: Policy,
     now_s: float,
-) -> SavingDecision:
+) -> Savings:
     """Decide which arm should run, of no speculation, the arm in place and every arm that may run; pure.
 
     `live` is the last window of the arm in place. Candidate and times in the memory are left to the caller.
@@ -187,44 +174,50 @@ def decide_by_saving(
     stands_s = since_s(memory, live, now_s)
     after = memory.with_largest(ahead.largest_rps, now_s)
     i, none = arms.index(memory.running), arms.index(NO_SPECULATION)
-    view = _View(laws, known.draws(), live, ahead, policy, after.largest_rps, i)
-    held = float(view.now[i].mean()) if live.inflight is None else live.inflight
-    carries = view.carries[[i, none]].mean(axis=1).tolist()
+    found = Savings(laws, known, live, ahead, policy, after, i)
+    held = float(found.now[i].mean()) if live.inflight is None else live.inflight
+    carries = found.carries[[i, none]].mean(axis=1).tolist()
     after = after.with_queue(live, (carries[0], carries[1]), stands_s, now_s)
-    drains = waiting(live, view.now[i])
-    view.queued = after.queued + drains > 0.0
-    spared = (float(view.now[none].mean()) + after.queued_without - held) * stands_s
+    drains = waiting(live, found.now[i])
+    found.queued = after.queued + drains > 0.0
+    spared = (float(found.now[none].mean()) + after.queued_without - held) * stands_s
     if i == none:
         # The queue that speculation has left behind, and the waits of the roll back, are its cost.
-        lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + view.roll_s + LASTS_S
+        lately = memory.last_switch_s is not None and now_s < memory.last_switch_s + found.roll_s + LASTS_S
         spared = min(spared, 0.0) if lately else 0.0
     saved = memory.saved * math.exp(-stands_s / ACCOUNT_S) + spared
-    options = view.options(none, saved)
-    arm = memory.running
-    worth = [one for one in options if one.surely_net > 0.0]
-    if worth:
-        arm = max(worth, key=lambda one: one.surely_net).arm
+    found.options = found.calculated(none, saved)
+    worth = [one for one in found.options if one.surely_net > 0.0]
+    found.arm = max(worth, key=lambda one: one.surely_net).arm if worth else memory.running
     evidence = memory.evidence
     if not drains and live.settled and after.teaches(live.window_s, now_s):
         evidence = with_latency(memory.evidence, known, laws[i], live, now_s)
     after = replace(after, saved=saved, evidence=evidence)
-    if arm != memory.running:
-        after = replace(after, running=arm, last_switch_s=now_s)
-    return SavingDecision(arm, options, after, known)
+    if found.arm != memory.running:
+        after = replace(after, running=found.arm, last_switch_s=now_s)
+    found.memory = after
+    return found
 
 
 @dataclass(slots=True, eq=False)
-class _View:
-    """All arms at all loads, drawn: M draws, A arms."""
+class Savings:
+    """The effect of changing to each other arm than the arm in place, by all arms at all loads, drawn: M draws, A arms.
+
+    `known` are the laws that it rests on, in the order of `laws`. `arm` is to run from now on, and `memory` is for the next decision.
+    """
 
     laws: Sequence[FittedLaw]
-    factors: FloatArray
+    known: LearnedLaws
     live: Load
     ahead: Forecast
     policy: Policy
-    largest_rps: float
+    memory: DecisionMemory
     running: int
     queued: bool = False
+    options: tuple[ArmSaving, ...] = ()
+    arm: Arm = field(init=False)
+    factors: FloatArray = field(init=False)
+    """On C1 and C2, shape (M, A, 2)."""
     roll_s: float = field(init=False)
     away_share: float = field(init=False)
     tails: FloatArray = field(init=False)
@@ -245,6 +238,7 @@ class _View:
     """Saturation (1/s), shape (A, M)."""
 
     def __post_init__(self) -> None:
+        self.factors = self.known.draws()
         self.roll_s, self.away_share = self.policy.roll_s, self.policy.away_share
         shares, rates = _arrays(self.ahead.expected)
         past_shares, past_rates = _arrays(self.ahead.seen)
@@ -276,7 +270,8 @@ class _View:
             ]
         )
 
-    def options(self, none: int, saved: float) -> tuple[ArmSaving, ...]:
+    def calculated(self, none: int, saved: float) -> tuple[ArmSaving, ...]:
+        """The options with so many request-seconds saved so far."""
         i = self.running
         risks, covered = self._surprises(none, saved)
         stay, rolled = self._waited()
@@ -323,7 +318,7 @@ class _View:
     def _surprises(self, none: int, saved: float) -> tuple[FloatArray, bool]:
         """Worth of avoiding a surprise on each arm above that on none, (A,), and whether the account covers one on the arm in place."""
         i, policy = self.running, self.policy
-        safe, largest_rps = self.carries[none], max(self.largest_rps, _LEAST)
+        safe, largest_rps = self.carries[none], max(self.memory.largest_rps, _LEAST)
         # The shorter the known past, the further a load may exceed it: a reason not to enter an arm, and none to leave it.
         beyond = np.full((len(self.laws), 1), 1.0 + policy.young_s / max(self.ahead.known_s, 1.0))
         beyond[i] = 1.0
@@ -333,14 +328,12 @@ class _View:
         # The same by day and night: a cost that changed with the hour would make an arm leave and come back every day.
         shares, rates = _arrays(self.ahead.seen)
         mean_rps, roll = float(shares @ rates), (self.roll_s, self.away_share, self.live.window_s)
-        waited = waited_in_jump(rps, mean_rps, self.carries, safe, roll)
-        waited = waited - waited_in_jump(rps, mean_rps, np.broadcast_to(safe, rps.shape), safe, roll)
-        costs = np.maximum(waited.mean(axis=-1), 0.0)
+        both = np.stack([self.carries, np.broadcast_to(safe, rps.shape)])
+        waited, anyway = waited_in_jump(rps, mean_rps, both, safe, roll)
+        costs = np.maximum((waited - anyway).mean(axis=-1), 0.0)
         # A service whose load may jump further than usual is larger than seen so far: its ten days take more request time.
         larger = np.maximum(rps.mean(axis=-1) / (_JUMP * largest_rps), 1.0)
-        accounts = np.maximum(
-            policy.risk * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST
-        )
+        accounts = np.maximum(RISK * ACCOUNT_S * larger * float(self.usual[none].mean()) + saved, _LEAST)
         accounts[i] *= _STAYS
         risks = worth_avoiding(costs, accounts)
         # A load that never moved brings no other hours.
@@ -356,8 +349,8 @@ class _View:
         half = levels[:, None] * (self.factors[..., 0] / self.factors[..., 1]).T
         # A young service may meet any load: a reason not to enter an arm, and none to leave it.
         known_days = self.ahead.known_s / self.policy.young_s if self.policy.young_s else 1.0
-        most = np.full(len(self.laws), credible_rps(self.largest_rps, mean_rps, known_days))
-        most[i] = credible_rps(self.largest_rps, mean_rps, 1.0)
+        most = np.full(len(self.laws), credible_rps(self.memory.largest_rps, mean_rps, known_days))
+        most[i] = credible_rps(self.memory.largest_rps, mean_rps, 1.0)
         slack = np.where(np.arange(len(most)) == i, _STAYS, 1.0)
         day = Day(Outflow(self.carries, half), self.seen, none, mean_rps, roll)
         return day.worth_avoiding(most, self.policy.day_risk, slack)

@@ -83,6 +83,7 @@ class Forecast:
         known_s: length of the known past (s); gaps do not count.
         paths: the same expectation as equally likely courses of the rate (1/s per replica) at equal distances over the
             horizon. Empty: the mean all the time.
+        rates: number of past rates behind it.
     """
 
     expected: Loads
@@ -90,6 +91,7 @@ class Forecast:
     largest_rps: float
     known_s: float
     paths: tuple[tuple[float, ...], ...] = ()
+    rates: int = 0
 
     @property
     def peak_rps(self) -> float:
@@ -128,6 +130,7 @@ def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) ->
         max((now_rps, *past.rps)),
         min(now_s - first_s, len(past.end_s) * step_s),
         (_lasting(now_rps, means, horizon_s), *map(tuple, means.tolist())),
+        len(past.rps),
     )
 
 

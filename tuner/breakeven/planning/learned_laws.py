@@ -164,14 +164,14 @@ def in_flight(
 
     Factors on C1 and C2 have shape (M, A, 2). While a load near or beyond saturation lasts, a queue grows.
     """
-    alone, each = np.moveaxis(factors, 2, 0).swapaxes(1, 2)[..., None]
+    alone, each = factors.T[..., None]
     others, latency_s, share = (
-        np.stack([getattr(one, name) for one in laws])[:, None, :]
+        np.array([getattr(one, name) for one in laws])[:, None, :]
         for name in ("others", "latency_s", "alone_share")
     )
     rates = others / (latency_s * (alone * share + each * (1.0 - share)))
     # Beyond it a queue grows.
-    full = FULL * np.stack([one.saturations(factors[:, i]) for i, one in enumerate(laws)])[..., None]
+    full = FULL * np.array([one.saturations(factors[:, i]) for i, one in enumerate(laws)])[..., None]
     asked = np.minimum(rps, full)
     # All draws in one look-up, each shifted beyond the one before it: one look-up per draw takes five times as long.
     shift = (

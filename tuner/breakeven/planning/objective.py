@@ -190,7 +190,6 @@ class Policy:
 
     Attributes:
         min_gain: least saving, as a share of the request time on the arm that is entered (1).
-        risk: share of ten days' request time without speculation that a surprise may cost, savings aside (1).
         day_risk: share of a day's request time without speculation by which the worst hours that the day may bring may make it
             longer (1); from 1 on only ten days together are bounded.
         cooldown_s: least time between two switches (s); no arm is left for no speculation later because of it.
@@ -203,7 +202,6 @@ class Policy:
     """
 
     min_gain: float = 0.03
-    risk: float = 0.12
     day_risk: float = 0.05
     cooldown_s: float = 3600.0
     dwell_s: float = 300.0
@@ -235,7 +233,7 @@ class Policy:
         return self.roll_seconds / self.away_share if self.away_share else self.roll_seconds
 
     def __post_init__(self) -> None:
-        for name in ("min_gain", "risk", "day_risk", "cooldown_s", "dwell_s", "roll_seconds", "lookback_s"):
+        for name in ("min_gain", "day_risk", "cooldown_s", "dwell_s", "roll_seconds", "lookback_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}: {value!r} is not a finite number of at least 0")

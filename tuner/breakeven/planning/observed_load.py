@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.laws.acceptance_numbers import TokensPerStep
@@ -25,6 +26,7 @@ def live_conditions(
     """Conditions under which the load is to be predicted for each arm: its lengths, and the newest live acceptance of its drafter."""
     calibrated = {fit.arm: fit for fit in profile.arms}
 
+    @cache
     def conditions(arm: Arm) -> Conditions:
         e = _tokens_per_step(arm, calibrated, live)
         bursts = load.dispersion_or_poisson

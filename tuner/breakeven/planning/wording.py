@@ -23,6 +23,7 @@ from breakeven.phrases import (
     through,
 )
 from breakeven.planning.decision import Action, Decision, FollowedPast
+from breakeven.planning.decision_memory import RISK
 from breakeven.planning.expected_saving import ArmSaving
 from breakeven.profile import Comparison
 from breakeven.reasons import Reason
@@ -225,7 +226,7 @@ def _stays(decision: Decision) -> str:
 
 def _risk(decision: Decision) -> str:
     considered, policy = decision.considered, decision.policy
-    limit = f"{fixed(100 * policy.risk)} % of ten days' request time and what speculation has saved so far"
+    limit = f"{fixed(100 * RISK)} % of ten days' request time and what speculation has saved so far"
     if policy.day_risk < 1.0:
         limit = f"{fixed(100 * policy.day_risk)} % of a day's request time, or than {limit}"
     if decision.action is Action.SWITCH:

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray, Span
 from breakeven.phrases import pays_text, ranges_text
-from breakeven.profile.curves import Curve, DoubtsAtRate, bounds_around, doubted, ends_around
+from breakeven.profile.curves import Curve, bounds_around, doubted, ends_around
 from breakeven.profile.fits import Bounds
 from breakeven.profile.predictions import LoadPoint
 from breakeven.profile.student_t import band_quantile, t_quantile
@@ -59,7 +59,7 @@ def pays_where(c1_ratio: float, c2_ratio: float) -> PaysWhere:
     return PaysWhere.ALWAYS if max(first, second) <= 0.0 else PaysWhere.NEVER
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """An arm against another one, usually no speculation.
 
@@ -96,7 +96,7 @@ class Comparison:
     pays_rps: tuple[Span, ...] = ()
     side_by_side: bool = False
 
-    @property
+    @cached_property
     def known(self) -> Estimate:
         """The speedup with its bounds."""
         return Estimate.of(self.speedup, self.speedup_ci)
@@ -221,36 +221,36 @@ def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[Float
     All doubt is put into the latency that moves more, of the arm nearer to saturation. Near saturation the
     ratio of two latencies is known far better than each of them.
     """
-    mine, theirs = judged.doubts_at_rps(rps), other.doubts_at_rps(rps)
-    own_moves = mine.slowed >= theirs.slowed
+    fast_s, slow_s = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
+    fast_n, slow_n = judged.met_at_rps(rps, fast_s), other.met_at_rps(rps, slow_s)
+    mine, theirs = judged.slowed_at_rps(rps, fast_n), other.slowed_at_rps(rps, slow_n)
     lower, upper = np.empty(rps.shape), np.empty(rps.shape)
 
-    if (here := own_moves).any():
-        fast, slow = mine.at(here), theirs.at(here)
-        factors = _factors(judged, slow, slow.slowed / fast.slowed, t)
+    if (here := mine >= theirs).any():
+        factors = _factors(judged, other, slow_n[here], (theirs / mine)[here], t)
         slowest, fastest = (
             np.nan_to_num(judged.raised_at_rps(rps[here], by), nan=np.inf) for by in (factors, 1.0 / factors)
         )
-        lower[here], upper[here] = slow.latency_s / slowest, slow.latency_s / fastest
-    if (here := ~own_moves).any():
-        fast, slow = mine.at(here), theirs.at(here)
-        factors = _factors(other, fast, fast.slowed / slow.slowed, t)
+        lower[here], upper[here] = slow_s[here] / slowest, slow_s[here] / fastest
+    if not here.all():
+        here = ~here
+        factors = _factors(other, judged, fast_n[here], (mine / theirs)[here], t)
         fastest, slowest = (other.raised_at_rps(rps[here], by) for by in (1.0 / factors, factors))
-        lower[here], upper[here] = fastest / fast.latency_s, slowest / fast.latency_s
+        lower[here], upper[here] = fastest / fast_s[here], slowest / fast_s[here]
     # If the other arm may be saturated, the speedup has no upper bound.
     return lower, np.nan_to_num(upper, nan=np.inf)
 
 
-def _factors(moved: Curve, still: DoubtsAtRate, part: FloatArray, t: float) -> FloatArray:
+def _factors(moved: Curve, still: Curve, others: FloatArray, part: FloatArray, t: float) -> FloatArray:
     """Factors on a curve at each of its ends that hold the doubt of two, shape (rates, ends).
 
-    `part` is the share of the other one's doubts that counts among as many others as the curve is at.
+    The other one is among `others`; `part` is the share of the other one's doubts that counts among as many others as the curve is at.
     """
     ends = moved.open_ends[:, 0]
-    mine, theirs = moved.loadings_among(ends), part[..., None] * still.shared
+    mine, theirs = moved.loadings_among(ends), part[..., None] * still.loadings_among(others)
     # The squares of their distances, without an array of (rates, ends, sources).
     apart = np.square(mine).sum(axis=-1) - 2.0 * theirs @ mine.T + np.square(theirs).sum(axis=-1)[..., None]
-    own = np.square(moved.own_sd(ends)) + np.square(part * still.own)[..., None]
+    own = np.square(moved.own_sd(ends)) + np.square(part * still.own_sd(others))[..., None]
     return doubted(t * np.sqrt(np.maximum(apart, 0.0) + own))
 
 

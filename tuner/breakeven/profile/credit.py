@@ -53,7 +53,7 @@ def credited(profile: Profile, arm: Arm, rps: float, latency_s: float, condition
 def with_steps_times(profile: Profile, arm: Arm, factor: float) -> Profile:
     """The profile with the steps of an arm times a factor; the very profile, whose curves are known, if that changes nothing."""
     law = profile.steps
-    level = None if law is None else law.layout.level(arm.name)
+    level = None if law is None else law.level(arm.name)
     if law is None or level is None or factor == 1.0:
         return profile
     figures = list(law.figures)

@@ -50,8 +50,11 @@ def ends_around(value: FloatArray, half_width: FloatArray) -> tuple[FloatArray, 
 
 def bounds_around(value: float, half_width: float) -> Bounds:
     """Bounds of one value, as `ends_around`; None is an open end; so is an end beyond `LARGEST_FIGURE`."""
-    lower, upper = ends_around(np.asarray(value), np.asarray(half_width))
-    return float(lower), (float(upper) if upper <= LARGEST_FIGURE else None)
+    if not half_width < _WIDEST:
+        return 0.0, None
+    factor = float(np.exp(half_width))
+    upper = value * factor
+    return value / factor, (upper if upper <= LARGEST_FIGURE else None)
 
 
 def rows_between(at: FloatArray, rows: FloatArray, wanted: FloatArray) -> FloatArray:
@@ -60,23 +63,6 @@ def rows_between(at: FloatArray, rows: FloatArray, wanted: FloatArray) -> FloatA
     low = np.minimum(place.astype(int), at.size - 2)
     share = (place - low)[..., None]
     return np.asarray(rows[low] * (1.0 - share) + rows[low + 1] * share)
-
-
-class DoubtsAtRate(NamedTuple):
-    """Latencies (s) at many rates, NaN where saturated, and the doubt about them: shared with other curves, and the arm's own.
-
-    Shared is d ln(latency among as many others) for each source, on a last axis. `slowed` is the factor by which a latency moves
-    more at a fixed rate than among so many others, because it moves these too.
-    """
-
-    latency_s: FloatArray
-    shared: FloatArray
-    own: FloatArray
-    slowed: FloatArray
-
-    def at(self, places: NDArray[np.bool_]) -> DoubtsAtRate:
-        """Latencies and doubts at some of the rates."""
-        return DoubtsAtRate(*(part[places] for part in self))
 
 
 class StraightLine(NamedTuple):
@@ -213,6 +199,12 @@ class Curve:
         """Bounds of a latency among `others`, of an open or a closed loop."""
         return bounds_around(latency_s, t * float(self._sd_among(np.asarray(others), closed=closed)))
 
+    def all_bounds_of(
+        self, latency_s: FloatArray, others: FloatArray, t: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Bounds of latencies among many numbers of others of an open loop."""
+        return ends_around(latency_s, t * self._sd_among(others))
+
     def own_sd(self, others: FloatArray) -> FloatArray:
         """Relative standard deviation among others that no other curve shares, over starts of the engine."""
         return np.asarray(np.hypot(np.interp(others, self.knots[:, 0], self.own_sds), self.start_sd))
@@ -225,18 +217,18 @@ class Curve:
         return rows_between(knots[:, 0], loadings, others)
 
     def _sd_among(self, others: FloatArray, *, closed: bool = False) -> FloatArray:
-        shared = np.linalg.norm(self.loadings_among(others, closed=closed), axis=-1)
+        shared = np.sqrt(np.square(self.loadings_among(others, closed=closed)).sum(axis=-1))
         return np.asarray(np.hypot(shared, self.own_sd(others)))
 
-    def doubts_at_rps(self, rps: FloatArray) -> DoubtsAtRate:
-        """Latencies and doubts at many rates (1/s)."""
-        latency_s = self.latencies_at_rps(rps)
-        others = np.nan_to_num(rps * latency_s, nan=float(self.knots[-1, 0]))
-        n, at_n_s = self.open_ends.T
+    def met_at_rps(self, rps: FloatArray, latency_s: FloatArray) -> FloatArray:
+        """Others in flight at rates (1/s) with these latencies (s); where saturated, as at the last knot."""
+        return np.nan_to_num(rps * latency_s, nan=float(self.knots[-1, 0]))
+
+    def slowed_at_rps(self, rps: FloatArray, others: FloatArray) -> FloatArray:
+        """The factor by which a latency moves more at a rate (1/s) than among so many others, because it moves these too."""
+        n, (_, slopes, _) = self.open_ends[:, 0], self._pieces
         piece = np.clip(np.searchsorted(n, others), 1, n.size - 1) - 1
-        slope = (np.diff(at_n_s) / np.diff(n))[piece]
-        slowed = 1.0 / np.maximum(1.0 - rps * slope, _LEAST_IDLE)
-        return DoubtsAtRate(latency_s, self.loadings_among(others), self.own_sd(others), slowed)
+        return np.asarray(1.0 / np.maximum(1.0 - rps * slopes[piece], _LEAST_IDLE))
 
     def raised_at_rps(self, rps: FloatArray, factors: FloatArray) -> FloatArray:
         """Latencies (s) at many rates (1/s) of a curve that is so many times as high as this one.

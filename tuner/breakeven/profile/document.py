@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -36,7 +36,7 @@ _MOST_NAMED = 8
 """Files that a sentence names at most."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """A fitted profile of one model on one GPU class under one workload; equal to itself alone, because its curves are kept by it.
 
@@ -99,7 +99,7 @@ class Profile:
         """Scatter from one start of an engine to the next; None without a law of steps."""
         return self.steps.starts if self.steps is not None else None
 
-    @property
+    @cached_property
     def lengths(self) -> Lengths:
         """The lengths at which arms are compared unless others are asked for."""
         return compared_lengths(self.arms)
@@ -181,14 +181,13 @@ class Profile:
 
         With a quantile in place of the means, what was not measured stays a mean and is named.
         """
-        found = predict_on(arm, curve, load, confidence or self.confidence)
+        found, met = predict_on(arm, curve, load, confidence or self.confidence)
         if quantile is None:
             return found
-        met = load.others_met(load.on(curve)[1], found.latency_ci_s)
         # At the lengths at which the arm was measured, whatever is asked for.
-        fit, measured_s = None, math.nan
-        if self.measured(arm):
-            fit, closed = self.arm(arm), load.concurrency is not None
+        fit, measured_s = self.fit_of(arm), math.nan
+        if fit is not None:
+            closed = load.concurrency is not None
             measured_s = self.measured_curve(fit).loop_latency_s(met.value or 0.0, closed=closed)
         return at_quantile(found, quantile, met, fit, measured_s, confidence or self.confidence)
 

@@ -104,7 +104,7 @@ def _check_line(law: LineFit, place: str) -> None:
 
 
 def _check_steps(law: StepLaw, place: str) -> None:
-    size = law.layout.size
+    size = law.size
     if len(law.figures) != size or max(map(abs, law.figures)) > LARGEST_LOGARITHM:
         raise InputError(
             f"{place}.figures", "not those of its arms", f"{size} of at most {LARGEST_LOGARITHM:g}"

@@ -84,8 +84,8 @@ class Prediction:
     tpot_ci_s: Bounds | None = None
 
 
-def predict_on(arm: Arm, curve: Curve, load: LoadPoint, confidence: float) -> Prediction:
-    """Read the means at one load off a curve of an arm."""
+def predict_on(arm: Arm, curve: Curve, load: LoadPoint, confidence: float) -> tuple[Prediction, Estimate]:
+    """Read the means at one load off a curve of an arm, and the others in flight that a request meets."""
     latency_s, others = load.on(curve)
     t = t_quantile(confidence, curve.dof)
     if load.rps is not None:
@@ -97,14 +97,14 @@ def predict_on(arm: Arm, curve: Curve, load: LoadPoint, confidence: float) -> Pr
         inflight = load.concurrency if load.concurrency is not None else others
         utilisation = min(inflight / latency_s / curve.saturation_rps, 1.0)
     if np.isnan(latency_s):
-        return Prediction(arm, None, None, None, None, None, utilisation, True, True, curve.basis)
+        return Prediction(arm, None, None, None, None, None, utilisation, True, True, curve.basis), Estimate()
     met = load.others_met(others, bounds)
     ttft, tpot = (_read_off(law, met, 1.0, confidence) for law in (curve.ttft, curve.tpot))
     outside = curve.outside_measured(others)
     return Prediction(
         arm, latency_s, bounds, ttft.value, tpot.value, inflight, utilisation, False, outside, curve.basis,
         ttft_ci_s=ttft.bounds, tpot_ci_s=tpot.bounds,
-    )  # fmt: skip
+    ), met  # fmt: skip
 
 
 def _read_off(law: LineFit | None, met: Estimate, factor: float, confidence: float) -> Estimate:

@@ -84,16 +84,16 @@ def step_curve(
 def _by_law(law: StepLaw, arm: Arm, arms: Sequence[ArmFit], asked: _AskedArm, error_of_e: float) -> Curve:
     """The curve as the law of steps converts it; `error_of_e`: relative standard error of E."""
     own = next((fit for fit in arms if fit.arm == arm), None)
-    layout, figures, demand = law.layout, np.array(law.figures), asked.demand
-    costs = layout.costs(figures, arm.family, arm.name)
+    figures, demand = np.array(law.figures), asked.demand
+    costs = law.costs_of(figures, arm.family, arm.name)
     same, most = _repeated(demand, 1), min(law.max_num_seqs or _BATCH, _BATCH)
     together = Together.of(costs, same, most)
     lasting_rps = together.saturation_rps.item()
     rates = _SHARES * lasting_rps
     few = together.up_to(_FEW).along(rates)
-    answers = layout.answered(figures, arm.family, arm.name, same, few)
+    answers = law.answered(figures, arm.family, arm.name, same, few)
     if (more := few.of_first[:, -1] > _NEVER * answers.ttft_s).any():
-        of_more = layout.answered(figures, arm.family, arm.name, same, together.along(rates[more]))
+        of_more = law.answered(figures, arm.family, arm.name, same, together.along(rates[more]))
         for known, exact in zip(answers, of_more, strict=True):
             known[more] = exact
     others = rates * answers.latency_s

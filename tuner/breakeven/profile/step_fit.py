@@ -193,17 +193,17 @@ class Layout:
     @property
     def size(self) -> int:
         """Number of figures."""
-        return self.departures + KNOTS
+        return self.first_departure + KNOTS
 
     @property
-    def levels(self) -> int:
+    def first_level(self) -> int:
         """Index of the first arm's level."""
         return len(ENGINE) + len(DRAFTING) * len(self.families)
 
     @property
-    def departures(self) -> int:
+    def first_departure(self) -> int:
         """Index of the first departure."""
-        return self.levels + len(self.arms)
+        return self.first_level + len(self.arms)
 
     @property
     def costs_named(self) -> list[str]:
@@ -218,9 +218,9 @@ class Layout:
 
     def level(self, arm: str) -> int | None:
         """Index of the level of an arm; None if it was not measured."""
-        return self.levels + self.arms.index(arm) if arm in self.arms else None
+        return self.first_level + self.arms.index(arm) if arm in self.arms else None
 
-    def costs(self, figures: FloatArray, family: str, arm: str) -> CostsOfSteps:
+    def costs_of(self, figures: FloatArray, family: str, arm: str) -> CostsOfSteps:
         """The costs of an arm's steps; an arm that was not measured has no level of its own, and one without speculation any family."""
         engine = dict(zip(ENGINE, figures, strict=False))
         at, level = self.drafting(family), self.level(arm)
@@ -241,12 +241,12 @@ class Layout:
             request_s=np.exp(engine["request_s"]),
             hidden=1.0 / (1.0 + np.exp(-engine["hidden"])),
             beside_s=BESIDE_S * np.maximum(engine["beside_s"], 0.0) * raised,
-            departures=figures[self.departures :],
+            departures=figures[self.first_departure :],
         )
 
     def answers(self, figures: FloatArray, family: str, arm: str, loads: ArmLoads, most: int) -> Answers:
         """Latencies at an arm's loads by the law, of which at most `most` requests decode together."""
-        costs = self.costs(figures, family, arm)
+        costs = self.costs_of(figures, family, arm)
         whole = loads.asked(costs)
         latency_s, ttft_s = np.empty(loads.rps.shape), np.empty(loads.rps.shape)
         of_latency = np.zeros((*loads.rps.shape, self.size))
@@ -271,7 +271,7 @@ class Layout:
 
         The demand has shape (loads,), or (1,) where all loads ask for the same.
         """
-        costs = self.costs(figures, family, arm)
+        costs = self.costs_of(figures, family, arm)
         step, hats = _step_slopes(costs, demand, found.numbers)
         loads, at, level = found.of_first.shape[0], self.drafting(family), self.level(arm)
         first, decoding = np.zeros((loads, self.size)), np.zeros((loads, self.size))
@@ -283,7 +283,7 @@ class Layout:
                 into[:, at : at + len(DRAFTING)] = by_cost[:, _OF_ENGINE:]
             if level is not None:
                 into[:, level] = weights.sum(axis=-1)
-            into[:, self.departures :] = (
+            into[:, self.first_departure :] = (
                 weights @ hats if hats.ndim == 2 else np.einsum("lj,ljk->lk", weights, hats)
             )
         request = ENGINE.index("request_s")
@@ -436,8 +436,8 @@ class EngineStarts:
 
 
 @dataclass(frozen=True, slots=True)
-class StepLaw:
-    """The one law of all arms as it was fitted, by names of drafters and measured arms.
+class StepLaw(Layout):
+    """The one law of all arms as it was fitted: a layout with its figures.
 
     Attributes:
         figures: in the order of the module's text.
@@ -449,8 +449,6 @@ class StepLaw:
         max_num_seqs: requests that a step takes at most, beyond which they wait; None if not known.
     """
 
-    families: tuple[str, ...]
-    arms: tuple[str, ...]
     figures: tuple[float, ...]
     covariance: Matrix = field(compare=False)
     noise: float
@@ -461,14 +459,9 @@ class StepLaw:
     starts: EngineStarts = EngineStarts()
     max_num_seqs: Annotated[int | None, Field(ge=1, exclude_if=lambda value: value is None)] = None
 
-    @property
-    def layout(self) -> Layout:
-        """Index of each figure."""
-        return Layout(self.families, self.arms)
-
     def costs(self, arm: Arm) -> CostsOfSteps:
         """The costs of an arm's steps; one that was not measured has no level of its own."""
-        return self.layout.costs(np.array(self.figures), arm.family, arm.name)
+        return self.costs_of(np.array(self.figures), arm.family, arm.name)
 
     def departures(self, arm: Arm, wanted: Whereabouts) -> Departures:
         """Departures of the engine from the law at loads of an arm, measured or not."""
@@ -500,7 +493,7 @@ class StepLaw:
     def costs_found(self, confidence: float) -> tuple[StepCostFound, ...]:
         """Every cost with its two-sided bounds, first of the engine, then of each drafter."""
         t = t_quantile(confidence, self.dof)
-        names = self.layout.costs_named
+        names = self.costs_named
         spread = np.sqrt(np.diag(self.covariance))[: len(names)] * min(t, _NORMAL_T)
         middle = np.array(self.figures)[: len(names)]
         found = []

@@ -46,11 +46,18 @@ _MOVED_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Growths:
-    """Growths of counters and means of gauges over one span, by the names of `promql.COUNTED`; of accepted drafts by position."""
+    """Growths of counters and means of gauges over one span, by the names of `promql.COUNTED`; of accepted drafts by position.
+
+    Attributes:
+        mixed: labels of series that look like copies of one engine and count different things.
+        ended: names of series that ended within the span.
+    """
 
     stats: Mapping[str, float]
     accepted: Mapping[int, float] = field(default_factory=dict)
     span_s: float = 0.0
+    mixed: tuple[Mapping[str, str], ...] = ()
+    ended: tuple[str, ...] = ()
 
     @classmethod
     def summed(cls, parts: Sequence[Growths]) -> Growths:
@@ -73,6 +80,11 @@ class Growths:
             {position: value / pods for position, value in self.accepted.items()},
             self.span_s,
         )
+
+    @property
+    def answering(self) -> int:
+        """Requests that are being answered; 0 if that is not known."""
+        return round(self.stats.get("running", 0.0))
 
     @property
     def offered(self) -> float | None:

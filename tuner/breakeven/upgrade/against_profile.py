@@ -24,8 +24,10 @@ from breakeven.upgrade.comparison import (
     LATENCIES,
     Judged,
     drafts_nothing,
+    failures,
     judged_change,
     latency_limits,
+    loaded,
     no_drafts,
     not_compared,
     reported,
@@ -42,10 +44,12 @@ def compare_with_past(profile: Profile, arm: Arm, after: EngineRecord) -> Upgrad
     Raises:
         NotIdentifiedError: the profile has no such arm.
     """
+    windows = loaded(after.windows)
     found = [
         *(not_compared(name, _NO_PAST) for name in ("fields", "answers")),
-        *_acceptance(profile, arm, after.windows),
-        *_latencies(profile, arm, after.windows),
+        *failures(EngineRecord(), after),
+        *_acceptance(profile, arm, windows),
+        *_latencies(profile, arm, windows),
     ]
     return reported(found, arm.name, {"before": "a profile", "after": after.version})
 

@@ -29,7 +29,7 @@ ERROR_RATE = 2 * ANSWERS_ERROR_RATE
 """Share of sound upgrades that get a word of loss, at most."""
 
 FEWEST_PAIRS = 2
-_OF_ACCEPTANCE, _OF_CACHE, _OF_LATENCIES = 0.0025, 0.0015, 0.006
+_OF_ACCEPTANCE, _OF_CACHE, _OF_LATENCIES, _OF_LENGTHS = 0.0025, 0.0015, 0.0059, 0.0001
 _NO_LOSS_CONFIDENCE = 0.95
 # Of prompt tokens: a cache that holds less has nothing to lose.
 _LEAST_HITS = 0.05
@@ -77,7 +77,8 @@ def compare(before: EngineRecord, after: EngineRecord, arm: str | None = None) -
     return reported(
         (
             *_fields(before, after),
-            *_failures(before, after),
+            *failures(before, after),
+            *_lengths(before, after),
             *_answers(before, after),
             *_cache(before, after),
             *_acceptance(before, after),
@@ -105,8 +106,8 @@ def not_compared(name: str, why: str) -> Judged:
 
 
 def drafts_nothing(windows: Sequence[Point]) -> bool:
-    """Whether no window counts a draft; False without windows."""
-    return bool(windows) and not any(window.accept for window in windows)
+    """Whether steps are counted and no draft is; False without counters."""
+    return any(window.tokens_per_step for window in windows) and not any(window.accept for window in windows)
 
 
 def no_drafts(name: str) -> Judged:
@@ -133,10 +134,13 @@ def _fields(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     )
 
 
-def _failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
+def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     """Requests of the load that an engine refused or broke off."""
     old, new = (sum(one.failed or 0.0 for one in record.windows) for record in (before, after))
     if new <= 0.0:
+        if old > 0.0:
+            said = f"{old:.0f} requests of the load failed before, and none fails now"
+            yield Judged(UpgradeFinding("failed requests", old, new, None, None, None, said))
         return
     lost = counted_more_often(round(new), round(old)) < _SURE_LEVEL
     said = f"{new:.0f} requests of the load failed, {old:.0f} before"
@@ -145,9 +149,31 @@ def _failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     yield Judged(UpgradeFinding("failed requests", old, new, None, None, word, said), needs)
 
 
+def _lengths(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
+    """Answers of the load that end before the tokens that both engines were asked for."""
+    pairs = _matched(before.windows, after.windows).values()
+    known = [
+        (_tokens(old), _tokens(new)) for old, new in pairs if all(one.output_tokens for one in (*old, *new))
+    ]
+    if len(known) >= FEWEST_PAIRS:
+        limits = Limits(0.05, 0.15, _OF_LENGTHS, -1, UpgradeWord.REFUSED)
+        found = judged_pairs("tokens per answer", _logs(known), _means(known), limits, figure)
+        if found.finding.word is UpgradeWord.REFUSED:
+            yield found
+
+
+def _tokens(windows: Sequence[Point]) -> float:
+    """Mean tokens of an answer."""
+    requests = [one.requests or 1.0 for one in windows]
+    return float(np.average([one.output_tokens or 0.0 for one in windows], weights=requests))
+
+
 def _answers(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     """Answers of each engine by the other's judgement, so that what rounds differently counts on both sides alike."""
-    if before.answers is None or after.answers is None or not after.answers.judged:
+    if after.answers and (lost := after.answers.given.refused):
+        said = f"{counted(lost, 'prompt')} refused, and answered before"
+        yield Judged(UpgradeFinding("refused prompts", None, None, None, None, UpgradeWord.REFUSED, said))
+    if not (before.answers and before.answers.judged and after.answers and after.answers.judged):
         yield not_compared("answers", "an engine judges no answers (prompt_logprobs)")
         return
     found = judge_arm(after.answers, before.answers)
@@ -204,6 +230,11 @@ def _acceptance(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     name = "tokens per step"
     if drafts_nothing(after.windows):
         yield no_drafts(name)
+        return
+    if not all(any(one.tokens_per_step for one in record.windows) for record in (before, after)):
+        said = "an engine shows no counters"
+        finding = UpgradeFinding(name, None, None, None, None, UpgradeWord.UNDECIDED, said)
+        yield Judged(finding, f"{name}: counters of both engines (/metrics)")
         return
     pairs = _matched(before.windows, after.windows)
     steps = [(_tokens_per_step(old), _tokens_per_step(new)) for old, new in pairs.values()]
@@ -322,20 +353,29 @@ def judged_change(
 def _too_few(name: str) -> Judged:
     said = "too few pairs of windows that both engines answered"
     finding = UpgradeFinding(name, None, None, None, None, UpgradeWord.UNDECIDED, said)
-    return Judged(finding, f"{name}: at least {FEWEST_PAIRS} pairs of windows; more seconds")
+    return Judged(
+        finding, f"{name}: at least {FEWEST_PAIRS} pairs of windows in which no request fails; more seconds"
+    )
+
+
+def loaded(windows: Iterable[Point]) -> tuple[Point, ...]:
+    """Windows that bore all of their load: an engine that refuses requests has less to do."""
+    return tuple(one for one in windows if not one.failed and Reason.DRIVER_LAGGING not in one.flags)
 
 
 def _matched(
     before: Iterable[Point], after: Iterable[Point], load: ImposedLoad | None = None
 ) -> dict[str, tuple[list[Point], list[Point]]]:
     """Windows of both engines by the number of their pair, at one load or at all."""
+    old, new = (
+        {(one.replicate, one.load): one for one in loaded(windows) if load in {None, one.load}}
+        for windows in (before, after)
+    )
     found: dict[str, tuple[list[Point], list[Point]]] = {}
-    for side, windows in enumerate((before, after)):
-        for window in windows:
-            lags = Reason.DRIVER_LAGGING in window.flags
-            if window.replicate and not lags and load in {None, window.load}:
-                found.setdefault(window.replicate, ([], []))[side].append(window)
-    return {pair: both for pair, both in found.items() if all(both)}
+    for place in (one for one in old if one in new):
+        for side, windows in enumerate((old, new)):
+            found.setdefault(str(place[0]), ([], []))[side].append(windows[place])
+    return found
 
 
 def _times(pairs: Iterable[tuple[list[Point], list[Point]]], column: str) -> Iterator[tuple[float, float]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from breakeven.answering.answer import AnswerSet
 from breakeven.answering.prompt_set import GatePrompt
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.load_driver.asking import ask, gate_prompts, judge
+from breakeven.load_driver.asking import ask, gate_prompts, judge, refuses
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.counters import between, kv_cache_tokens, read_counters
 from breakeven.load_driver.design import SweepStep
@@ -19,11 +19,11 @@ from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.sent_workload import Prompts, ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import check_arm, sized_prose
 from breakeven.load_driver.window import RequestRecord
-from breakeven.phrases import latency_text
+from breakeven.phrases import counted, latency_text
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
 from breakeven.upgrade.against_profile import compare_with_past
-from breakeven.upgrade.comparison import compare, not_compared
+from breakeven.upgrade.comparison import FEWEST_PAIRS, compare, not_compared
 from breakeven.upgrade.record import EngineRecord, UpgradeReport
 from breakeven.upgrade.service_fields import FIELDS, request_with
 
@@ -98,6 +98,9 @@ async def try_upgrade(
         try:
             second = await _first_look(new, plan, 1)
         except EngineError as error:
+            if await _gone(new) is None:
+                # It is up, and refuses the key, or serves no such model: nothing is known of it.
+                raise
             return compare(first, EngineRecord(failure=str(error)), name)
         drafts = [(await _running(client)).k for client in (old, new)]
         if all(drafts) and drafts[0] != drafts[1]:
@@ -105,11 +108,12 @@ async def try_upgrade(
                 f"the engines draft up to {drafts[0]} and {drafts[1]} tokens per step; expected one arm"
             )
         run = _EnginesTried([(old, first), (new, second)], plan, say)
+        models = await old.model(), await new.model()
         for part in (run.prefixes, run.answers, run.windows):
             await run.tried(part)
-        await note(compare(run.records[0], run.records[1], name))
+        await note(_of_models(compare(run.records[0], run.records[1], name), *models))
         await run.tried(run.fields)
-        return compare(run.records[0], run.records[1], name)
+        return _of_models(compare(run.records[0], run.records[1], name), *models)
 
 
 async def try_against(
@@ -126,6 +130,8 @@ async def try_against(
         try:
             look = await _first_look(new, plan, 1)
         except EngineError as error:
+            if await _gone(new) is None:
+                raise
             return compare(EngineRecord(), EngineRecord(failure=str(error)), arm.name)
         if (await _running(new)).k:
             # An engine that drafts nothing any more has lost its acceptance.
@@ -134,25 +140,36 @@ async def try_against(
         await run.tried(run.windows)
         if run.records[-1].failure is not None:
             return compare(EngineRecord(), run.records[-1], arm.name)
-        report, known = compare_with_past(profile, arm, run.records[-1]), profile.provenance.get("model")
-        if known in {None, await new.model()}:
-            return report
-        other = not_compared("model", f"the profile is of {known}, the engine serves {await new.model()}")
-        return replace(report, findings=(other.finding, *report.findings))
+        report = compare_with_past(profile, arm, run.records[-1])
+        return _of_models(report, profile.provenance.get("model"), await new.model())
+
+
+def _of_models(report: UpgradeReport, before: str | None, after: str) -> UpgradeReport:
+    """The report, which begins with both models if they have two names."""
+    if before in {None, after}:
+        return report
+    other = not_compared("model", f"{before} before, the engine now serves {after}")
+    return replace(report, findings=(other.finding, *report.findings))
 
 
 async def _first_look(client: EngineClient, plan: UpgradePlan, side: int) -> EngineRecord:
     """What an engine says of itself, once it answers.
 
     Raises:
-        EngineError: it does not in time; or the engine before the upgrade runs another arm.
+        EngineError: it does not in time, or answers others; or the engine before the upgrade runs another arm.
     """
     await client.wait_until_ready(plan.start_timeout_s)
     await client.model()
     if side == 0 and plan.arm is not None:
         await check_arm(client, plan.arm)
-    tokens = kv_cache_tokens(await client.metrics_page() or "")
-    return EngineRecord(await client.version(), start_s=plan.start_s[side], kv_tokens=tokens)
+    until_s = time.monotonic() + _GONE_S
+    while others := read_counters(page := await client.metrics_page() or "").answering:
+        # What somebody has broken off just now is over soon.
+        if time.monotonic() > until_s:
+            said = f"{_SIDES[side]}: the engine answers {counted(others, 'request')} of others"
+            raise EngineError(f"{said}; expected an engine that nobody else uses")
+        await asyncio.sleep(1.0)
+    return EngineRecord(await client.version(), start_s=plan.start_s[side], kv_tokens=kv_cache_tokens(page))
 
 
 async def _gone(client: EngineClient) -> str | None:
@@ -176,6 +193,7 @@ class _EnginesTried:
         self.clients = [client for client, _ in engines]
         self.records = [record for _, record in engines]
         self._plan, self._say = plan, say
+        self._broken = list[ImposedLoad]()
         self._end_s = time.monotonic() + plan.max_seconds
 
     async def tried(self, part: Callable[[], Awaitable[None]]) -> None:
@@ -263,9 +281,18 @@ class _EnginesTried:
                 for some in (prompts, others, prompts)
             ]
             answers = (*sets[0].answers, *sets[2].answers)
-            given.append(AnswerSet(_SIDES[side], answers, sets[0].refused + sets[2].refused))
+            given.append(AnswerSet(_SIDES[side], answers))
             self._say(f"{_SIDES[side]}: {len(answers)} answers")
         old, new = self.clients
+        known, now = ({one.prompt for one in each.answers} for each in given)
+        # Each was asked twice; what merely comes late is no loss.
+        until_s = time.monotonic() + longest_s
+        lost = [
+            one
+            for one in prompts
+            if one.name in known - now and await refuses(new, one, until_s - time.monotonic(), ANSWER_TOKENS)
+        ]
+        given[1] = replace(given[1], refused=len(lost))
         crossed = [await judge(new, given[0], longest_s), await judge(old, given[1], longest_s)]
         own = await judge(old, given[0], longest_s)
         self.records[0] = replace(self.records[0], answers=crossed[0], own=own)
@@ -301,8 +328,26 @@ class _EnginesTried:
                     self._say(f"the time is used after {pair} pairs of windows")
                     return
                 for side in order if pair % 2 == 0 else order[::-1]:
-                    seen = await measure(self.clients[side], trials[side], step, plan.workload.seed + number)
-                    self._keep(side, replace(seen.point(), replicate=str(pair + 1)))
+                    point = await self._window(side, trials[side], step)
+                    if self.records[-1].failure is not None:
+                        return
+                    if point is not None:
+                        self._keep(side, replace(point, replicate=str(pair + 1)))
+
+    async def _window(self, side: int, trial: Trial, step: SweepStep) -> Point | None:
+        """One window; None if the engine after the upgrade answers no request of it, which is its failure if it happens again."""
+        try:
+            seen = await measure(self.clients[side], trial, step, self._plan.workload.seed + step.number)
+        except EngineError as error:
+            if not side:
+                raise
+            self._say(str(error))
+            self._broken.append(step.load)
+            if self._broken.count(step.load) == FEWEST_PAIRS:
+                # The engine before has answered the same requests.
+                self.records[-1] = replace(self.records[-1], failure=str(error))
+            return None
+        return seen.point()
 
     def _keep(self, side: int, point: Point) -> None:
         known = self.records[side]
