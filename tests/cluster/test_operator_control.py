@@ -39,7 +39,7 @@ def measured(status):
 
 
 def test_the_speedup_of_now_is_measured_and_its_fall_is_noticed(place, controlled, stage):
-    found = place.until_service("the control measures", lambda status: "speedup" in measured(status))
+    found = place.until_service("the control measures", lambda status: "firstLower" in measured(status))
     one = measured(found["status"])
     true = open_loop_latency(*law(NO_SPECULATION), LOW_RPS) / open_loop_latency(*law(EAGLE), LOW_RPS)
     assert (one["arm"], one["against"], one["service"]) == ("eagle/3", "none", CONTROL)
@@ -49,7 +49,7 @@ def test_the_speedup_of_now_is_measured_and_its_fall_is_noticed(place, controlle
         stage.query(f'breakeven_control_speedup_ratio{{specsvc="chat",specsvc_namespace="{place.name}"}}')
         is not None
     )
-    controlled.slow[EAGLE] = 1.5
+    controlled.slow[EAGLE] = 2.0
     stage.kill_operator()
     assert "before it was" in place.until_event("ControlMoved")
     place.kubectl("scale", "deployment", manifests.TARGET, f"--replicas={PODS - 1}")

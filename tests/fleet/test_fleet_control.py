@@ -121,6 +121,16 @@ async def test_no_speculation_stays_beside_an_arm_and_the_speedup_of_now_is_meas
     assert {one["arm"] for one in world.memory["evidence"]} == {"eagle/3", "none"}
 
 
+async def test_few_blocks_are_no_measure_of_what_comes_later():
+    """Their bounds are so wide that a fall by a third lies inside them."""
+    world = ControlWorld()
+    await world.speculate()
+    await world.until(lambda: world.speedup is not None, cycles=240)
+    assert "firstLower" not in world.measured
+    await world.hours(1.2)
+    assert float(world.measured["firstLower"]) < world.speedup < float(world.measured["firstUpper"])
+
+
 async def test_it_keeps_its_arm_through_a_roll_and_takes_the_other_one_after_it():
     """Beside no speculation the best arm is kept, and an operator that is killed meanwhile goes on."""
     world = ControlWorld()

@@ -29,6 +29,8 @@ FEWEST_PODS = 4
 """Pods of a service from which on one more may run the other arm: below, too many requests would wait for it."""
 # Requests that waited through a roll are worked off in so many windows.
 _SETTLED_WINDOWS = 2
+# Few blocks have wide bounds, inside which any later speedup would lie.
+_FIRST_WINDOWS = CONTROL_WINDOWS // 2
 _NONE = NO_SPECULATION.name
 _FIRST = ("since_time", "first_lower", "first_upper")
 
@@ -106,9 +108,11 @@ def measured_control(case: Case, control: StandingControl) -> ControlStatus:
         time = datetime.fromtimestamp(reading.times_s[-1], UTC)
         if before is not None and before.time == time:
             return before
-        found = _measure(case, control)
+        paired = _paired(case, control)
+        found = _measure(case, control, paired)
         if not isinstance(found, str):
-            return _with_speedup(status, found, time, before, _pods(case, control))
+            whole = reading.times_s[-1] - paired.begin_s >= _FIRST_WINDOWS * _window_s(case)
+            return _with_speedup(status, found, time, before, _pods(case, control), whole=whole)
         problem = found
     # An upgrade leaves nothing to compare for a while, and the speedup after it is held against the one before.
     first = {name: getattr(before, name) for name in _FIRST} if before is not None else {}
@@ -141,27 +145,35 @@ def _why_not(case: Case, control: StandingControl, arm: str | None, against: str
     return None
 
 
-def _measure(case: Case, control: StandingControl) -> MeasuredSpeedup | str:
-    """The comparison of the pods that serve, from two windows after the last change of either arm on."""
-    reading, theirs, profile = control.reading, control.workload, _profile(case)
-    assert reading is not None and theirs is not None  # noqa: PT018, S101 - see measured_control
-    own, other = case.running.arm, _arm_of(case, control)
-    if profile is None or own is None or other is None:
-        return "no profile holds both arms"
-    window_s = case.spec.metrics_source.window_seconds
+def _window_s(case: Case) -> float:
+    return float(case.spec.metrics_source.window_seconds)
+
+
+def _paired(case: Case, control: StandingControl) -> PairedPods:
+    """The pods that serve, from two windows after the last change of either arm on."""
+    assert control.workload is not None  # noqa: S101 - see _why_not
     rolls = (case.memory, control.service.status.memory)
     times = [
         one.last_switch_time.timestamp()
         for one in rolls
         if one is not None and one.last_switch_time is not None
     ]
-    since_s = max(times, default=-math.inf) + _SETTLED_WINDOWS * window_s
-    paired = PairedPods(
+    since_s = max(times, default=-math.inf) + _SETTLED_WINDOWS * _window_s(case)
+    return PairedPods(
         case.workload.ref.namespace,
         case.model_name,
-        _serving(theirs, since_s),
+        _serving(control.workload, since_s),
         _serving(case.workload, since_s),
     )
+
+
+def _measure(case: Case, control: StandingControl, paired: PairedPods) -> MeasuredSpeedup | str:
+    """The comparison of these pods, or why there is none."""
+    reading, profile = control.reading, _profile(case)
+    assert reading is not None  # noqa: S101 - see measured_control
+    own, other = case.running.arm, _arm_of(case, control)
+    if profile is None or own is None or other is None:
+        return "no profile holds both arms"
     try:
         curves = [profile.curve(arm, case.live.conditions) for arm in (other, own)]
         result = experiment(*both_arms(reading, paired), *map(law_of, curves))
@@ -199,9 +211,15 @@ def _pods(case: Case, control: StandingControl) -> str:
 
 
 def _with_speedup(
-    status: ControlStatus, found: MeasuredSpeedup, time: datetime, before: ControlStatus | None, cost: str
+    status: ControlStatus,
+    found: MeasuredSpeedup,
+    time: datetime,
+    before: ControlStatus | None,
+    cost: str,
+    *,
+    whole: bool,
 ) -> ControlStatus:
-    """The status with a measured speedup; one outside the bounds of the first one begins anew."""
+    """The status with a measured speedup; one outside the bounds of the first `whole` one begins anew."""
     known = Estimate(found.speedup, *found.bounds(CONFIDENCE))
     said = (
         f"{spoken(status.arm)} is {ratio_text(known)} against {spoken(status.against)}, measured side by side at {figure(found.rps)} rps "
@@ -215,7 +233,7 @@ def _with_speedup(
     )
     if moved:
         said = f"{said}; before it was {figure(first[0] or 0.0)} to {figure(first[1] or 0.0)}"
-    if since is None or moved:
+    if moved or (since is None and whole):
         since, first = time, (low, high)
     return status.replace(
         **bounded("speedup", known),

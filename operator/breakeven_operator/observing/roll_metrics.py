@@ -116,6 +116,11 @@ class PairedPods:
     old: Mapping[str, float]
     new: Mapping[str, float]
 
+    @property
+    def begin_s(self) -> float:
+        """Since when (Unix time, s) pods of both count."""
+        return max(min(begins.values(), default=math.inf) for begins in (self.old, self.new))
+
     def parts(
         self, pod: str, times_s: Sequence[float], stats: Mapping[str, FloatArray]
     ) -> tuple[BoolArray, BoolArray]:
