@@ -269,6 +269,14 @@ def test_rows_given_twice_are_named(count: int, said: str) -> None:
     assert not any("repeat" in line for line in fit_points(rows).warnings)
 
 
+def test_a_sweep_without_a_second_arm_or_without_no_speculation_is_named() -> None:
+    none, eagle = closed("none", 0, 1.2, 0.07), closed("eagle3", 3, 0.8, 0.085)
+    lacking = {"only method none was measured": none, "no row of method none": eagle}
+    for said, rows in lacking.items():
+        assert any(said in line for line in fit_points(rows).warnings)
+        assert not any(said in line for line in fit_points(none + eagle).warnings)
+
+
 def test_the_end_of_a_curve_that_bends_is_no_bad_point() -> None:
     rows = closed("none", 0, 1.2, 0.07, clients=(1, 32, 64, 128, 256))
     lone = replace(rows[0], mean_latency_s=1.2 * 0.87)
