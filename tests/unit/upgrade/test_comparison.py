@@ -103,6 +103,12 @@ def test_each_fault_has_its_word_and_status(changes, word):
     assert (report.needs is None) == (word is not UpgradeWord.UNDECIDED)
 
 
+def test_two_pairs_of_windows_show_answers_that_end_early():
+    cut = tuple(replace(one, output_tokens=40.0) for one in windows(seed=2, pairs=2))
+    report = compare(record(windows=windows(pairs=2)), replace(AFTER, windows=cut))
+    assert found(report, "tokens per answer") is UpgradeWord.REFUSED
+
+
 def test_the_gravest_word_is_the_reports():
     after = replace(AFTER, windows=windows(1.2, e=1.6), prefix_hits=(0.0,) * 4)
     report = compare(BEFORE, after)
