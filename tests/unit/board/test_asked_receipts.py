@@ -108,7 +108,8 @@ async def test_a_refusal_is_said_and_asked_again_after_a_minute(clock):
     past = HeldPast(clock)
     past.refusal = "gave no whole answer within 5 s"
     asked = AskedReceipts(past, SOURCE, clock)
-    assert (await answered(asked)).problem == "Prometheus at prometheus:9090: gave no whole answer within 5 s."
+    refused = await answered(asked)
+    assert refused.problem == "Prometheus at prometheus:9090: gave no whole answer within 5 s."
     past.refusal = ""
     clock.advance(61.0)
     assert (await answered(asked)).receipts
