@@ -23,6 +23,7 @@ from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
 from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode
+from breakeven.upgrade import trial
 from breakeven.upgrade.record import UpgradeReport, UpgradeWord
 from breakeven.upgrade.trial import UpgradePlan, try_upgrade
 from fakes.lawful_profile import lawful_profile_json
@@ -400,6 +401,22 @@ def test_requests_that_fail_are_held_against_a_profile_too(monkeypatch, past):
     found = {one["figure"]: one for one in told["findings"]}
     assert found["failed requests"]["word"] == told["word"] == "Refused", found
     assert result.exit_code == 1
+
+
+def test_a_load_that_an_engine_does_not_bear_for_long_is_held_against_a_profile_too(monkeypatch, past):
+    """Its first windows alone would be compared, and are as the profile expects them."""
+    measured = trial.measure
+
+    async def for_a_while(client: EngineClient, given: Any, step: Any, seed: int) -> Any:
+        if step.load.clients == 8 and step.number > 4:
+            raise EngineError(f"{step.load}: no answer in 9 s (HTTP 500); expected some")
+        return await measured(client, given, step, seed)
+
+    monkeypatch.setattr(trial, "measure", for_a_while)
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", "--json")
+    told = json.loads(result.stdout)
+    assert (told["word"], result.exit_code) == ("DoesNotStart", 1), told
+    assert "8 clients: no answer in 9 s (HTTP 500)" in told["findings"][0]["sentence"]
 
 
 @pytest.mark.parametrize(("status", "models"), [(401, []), (200, ["another"])])

@@ -336,15 +336,16 @@ class _EnginesTried:
 
     async def _window(self, side: int, trial: Trial, step: SweepStep) -> Point | None:
         """One window; None if the engine after the upgrade answers no request of it, which is its failure if it happens again."""
+        client = self.clients[side]
         try:
-            seen = await measure(self.clients[side], trial, step, self._plan.workload.seed + step.number)
+            seen = await measure(client, trial, step, self._plan.workload.seed + step.number)
         except EngineError as error:
-            if not side:
+            if client is not self.clients[-1]:
                 raise
             self._say(str(error))
             self._broken.append(step.load)
             if self._broken.count(step.load) == FEWEST_PAIRS:
-                # The engine before has answered the same requests.
+                # The engine before has answered the same requests, or requests alike when the profile was measured.
                 self.records[-1] = replace(self.records[-1], failure=str(error))
             return None
         return seen.point()
