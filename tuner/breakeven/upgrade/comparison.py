@@ -142,7 +142,9 @@ def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
             said = f"{old:.0f} requests of the load failed before, and none fails now"
             yield Judged(UpgradeFinding("failed requests", old, new, None, None, None, said))
         return
-    lost = counted_more_often(round(new), round(old)) < _SURE_LEVEL
+    # One event, such as a connection that breaks, takes all requests of a window.
+    often = sum(bool(one.failed) for one in after.windows) >= FEWEST_PAIRS
+    lost = often and counted_more_often(round(new), round(old)) < _SURE_LEVEL
     said = f"{new:.0f} requests of the load failed, {old:.0f} before"
     word = UpgradeWord.REFUSED if lost else UpgradeWord.UNDECIDED
     needs = None if lost else "windows in which no request fails"
