@@ -378,6 +378,29 @@ def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], boo
     monkeypatch.setattr(EngineClient, "complete", some)
 
 
+@pytest.mark.parametrize("times", [1, 1000])
+@in_virtual_time
+async def test_longer_prompts_that_only_the_engine_of_now_refuses_are_a_loss(monkeypatch, addresses, times):
+    """Such as by a smaller max_model_len; once is none."""
+    complete, left = EngineClient.complete, itertools.count()
+
+    async def short(client: EngineClient, prompt: Any, tokens: int, record: RequestRecord) -> None:
+        if addresses[client] == new and len(str(prompt)) > 2000 and next(left) < times:
+            record.error = "HTTP 400"
+            return
+        await complete(client, prompt, tokens, record)
+
+    monkeypatch.setattr(EngineClient, "complete", short)
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), [], 50.0)
+    fields = next(one for one in report.findings if one.figure == "fields")
+    if times == 1:
+        assert fields.word is UpgradeWord.SAME
+        return
+    assert report.word is fields.word is UpgradeWord.REFUSED
+    assert fields.sentence == "refused, and accepted before: prompts of 1024 tokens"
+
+
 @in_virtual_time
 async def test_an_engine_that_answers_no_request_of_a_load_is_not_left_undecided(monkeypatch, addresses):
     said = list[str]()

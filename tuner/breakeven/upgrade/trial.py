@@ -230,7 +230,10 @@ class _EnginesTried:
             accepted, refused = (
                 tuple(name for name, taken in found if taken is wanted) for wanted in (True, False)
             )
-            self.records[side] = replace(self.records[side], accepted=accepted, refused=refused)
+            known = self.records[side]
+            self.records[side] = replace(
+                known, accepted=(*known.accepted, *accepted), refused=(*known.refused, *refused)
+            )
             self._say(f"{_SIDES[side]}: {len(accepted)} of {len(found)} fields accepted")
 
     async def _accepts(self, client: EngineClient, name: str) -> bool | None:
@@ -252,7 +255,7 @@ class _EnginesTried:
         tokens = max(workload.prompt_tokens, _PREFIX_TOKENS)
         wanted = SentWorkload(tokens, 2, workload.seed, prefix_share=_SHARED)
         with contextlib.suppress(EngineError, TimeoutError):
-            # Too long for the model, or for the time: its cache cannot be compared.
+            # Too long for the model of before, or for the time: its cache cannot be compared.
             await self._prefix_rounds(wanted)
 
     async def _prefix_rounds(self, wanted: SentWorkload) -> None:
@@ -262,13 +265,23 @@ class _EnginesTried:
             for number in range(_ROUNDS):
                 turn = replace(prose, seed=prose.seed + 1 + number)
                 for side, client in enumerate(self.clients):
-                    share = await _hit_share(client, turn)
+                    try:
+                        share = await _hit_share(client, turn)
+                    except EngineError:
+                        if side and await _fails(client, turn):
+                            self._lost(f"prompts of {wanted.prompt_tokens} tokens")
+                        raise
                     if share is None:
                         return
                     hits[side].append(share)
             for side, shares in enumerate(hits):
                 self.records[side] = replace(self.records[side], prefix_hits=tuple(shares))
             self._say(f"prefix cache: {_ROUNDS} rounds")
+
+    def _lost(self, what: str) -> None:
+        """Note requests that the engine before has answered, and the engine after refuses each time."""
+        old, new = self.records
+        self.records = [replace(old, accepted=(*old.accepted, what)), replace(new, refused=(*new.refused, what))]
 
     async def answers(self) -> None:
         """The same prompts asked before and after others, of each engine; each engine judges both."""
@@ -426,6 +439,16 @@ async def _alone_s(client: EngineClient, trial: Trial) -> float:
     if not record.complete:
         raise EngineError(f"a first request failed ({record.error}); expected an answer")
     return record.latency_s
+
+
+async def _fails(client: EngineClient, prose: ProsePrompts) -> bool:
+    """Whether an engine fails a request of a round each time."""
+    for _ in range(_TRIES):
+        record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
+        await client.complete(prose.prompt(0), 2, record)
+        if record.complete:
+            return False
+    return True
 
 
 async def _hit_share(client: EngineClient, prose: ProsePrompts) -> float | None:
