@@ -20,6 +20,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import gate
 from breakeven.load_driver.asking import ask
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.measuring import measure
 from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode
@@ -428,12 +429,11 @@ def test_requests_that_fail_are_held_against_a_profile_too(monkeypatch, past):
 
 def test_a_load_that_an_engine_does_not_bear_for_long_is_held_against_a_profile_too(monkeypatch, past):
     """Its first windows alone would be compared, and are as the profile expects them."""
-    measured = trial.measure
 
     async def for_a_while(client: EngineClient, given: Any, step: Any, seed: int) -> Any:
         if step.load.clients == 8 and step.number > 4:
             raise EngineError(f"{step.load}: no answer in 9 s (HTTP 500); expected some")
-        return await measured(client, given, step, seed)
+        return await measure(client, given, step, seed)
 
     monkeypatch.setattr(trial, "measure", for_a_while)
     result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", "--json")

@@ -281,7 +281,10 @@ class _EnginesTried:
     def _lost(self, what: str) -> None:
         """Note requests that the engine before has answered, and the engine after refuses each time."""
         old, new = self.records
-        self.records = [replace(old, accepted=(*old.accepted, what)), replace(new, refused=(*new.refused, what))]
+        self.records = [
+            replace(old, accepted=(*old.accepted, what)),
+            replace(new, refused=(*new.refused, what)),
+        ]
 
     async def answers(self) -> None:
         """The same prompts asked before and after others, of each engine; each engine judges both."""
