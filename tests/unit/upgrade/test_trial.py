@@ -402,6 +402,48 @@ async def test_longer_prompts_that_only_the_engine_of_now_refuses_are_a_loss(mon
     assert fields.sentence == "refused, and accepted before: prompts of 1024 tokens"
 
 
+@pytest.mark.parametrize("part", ["prefixes", "answers", "fields"])
+@in_virtual_time
+async def test_an_engine_of_now_that_restarts_refuses_nothing(monkeypatch, addresses, part):
+    """It answers no request for some seconds: tries that follow each other at once all fall into them."""
+    said, ends_s = list[str](), list[float]()
+    begins = {
+        "prefixes": lambda: True,
+        "answers": lambda: any(line.startswith("before: ") and "answers" in line for line in said),
+        "fields": lambda: any(line.startswith("before: ") and "fields" in line for line in said),
+    }[part]
+    complete, whole, ready = EngineClient.complete, EngineClient.whole, EngineClient.wait_until_ready
+
+    def down(client: EngineClient) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if addresses[client] == new and begins() and not ends_s:
+            ends_s.append(now_s + 4.0)
+        return addresses[client] == new and bool(ends_s) and now_s < ends_s[0]
+
+    async def completed(client: EngineClient, prompt: Any, tokens: int, record: RequestRecord) -> None:
+        if down(client):
+            record.error = "no connection"
+            return
+        await complete(client, prompt, tokens, record)
+
+    async def answered(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
+        if down(client):
+            raise EngineError("no connection")
+        return await whole(client, path, body)
+
+    async def up(client: EngineClient, deadline_s: float) -> None:
+        if down(client):
+            await asyncio.sleep(ends_s[0] - asyncio.get_running_loop().time())
+        await ready(client, deadline_s)
+
+    for name, faked in (("complete", completed), ("whole", answered), ("wait_until_ready", up)):
+        monkeypatch.setattr(EngineClient, name, faked)
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), said, 50.0)
+    assert ends_s
+    assert not {UpgradeWord.REFUSED, UpgradeWord.DOES_NOT_START} & {one.word for one in report.findings}
+
+
 @in_virtual_time
 async def test_an_engine_that_answers_no_request_of_a_load_is_not_left_undecided(monkeypatch, addresses):
     said = list[str]()

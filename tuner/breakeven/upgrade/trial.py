@@ -243,6 +243,8 @@ class _EnginesTried:
                 async with asyncio.timeout(self._left_s()):
                     await client.whole("/v1/chat/completions", request_with(name))
             except EngineError:
+                if await _gone(client) is not None:
+                    return False
                 continue
             except TimeoutError:
                 return None
@@ -301,13 +303,11 @@ class _EnginesTried:
             self._say(f"{_SIDES[side]}: {len(answers)} answers")
         old, new = self.clients
         known, now = ({one.prompt for one in each.answers} for each in given)
-        # Each was asked twice; what merely comes late is no loss.
+        # Each was asked twice; what merely comes late is no loss, and what an engine that restarts does not answer is none either.
+        missing = [one for one in prompts if one.name in known - now]
+        missing = missing if missing and await _gone(new) is None else []
         until_s = time.monotonic() + longest_s
-        lost = [
-            one
-            for one in prompts
-            if one.name in known - now and await refuses(new, one, until_s - time.monotonic(), ANSWER_TOKENS)
-        ]
+        lost = [one for one in missing if await refuses(new, one, until_s - time.monotonic(), ANSWER_TOKENS)]
         given[1] = replace(given[1], refused=len(lost))
         crossed = [await judge(new, given[0], longest_s), await judge(old, given[1], longest_s)]
         own = await judge(old, given[0], longest_s)
@@ -388,7 +388,7 @@ class _EnginesTried:
                     f"no answer to a first request for {longest_s:.0f} s; expected one"
                 ) from None
             except EngineError:
-                if not left:
+                if not left or await _gone(client) is not None:
                     raise
         raise AssertionError("unreachable")
 
@@ -445,8 +445,10 @@ async def _alone_s(client: EngineClient, trial: Trial) -> float:
 
 
 async def _fails(client: EngineClient, prose: ProsePrompts) -> bool:
-    """Whether an engine fails a request of a round each time."""
+    """Whether an engine that is up fails a request of a round each time."""
     for _ in range(_TRIES):
+        if await _gone(client) is not None:
+            return False
         record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
         await client.complete(prose.prompt(0), 2, record)
         if record.complete:
