@@ -41,6 +41,8 @@ async def test_require_keeps_an_arm_from_being_entered_unless_it_agrees(word):
     assert world.status["decision"]["action"] == "Hold"
     assert world.status["decision"]["reason"] == (word or "AnswersUndecided")
     assert "calibration.answers.check is Require" in world.status["decision"]["message"]
+    unsaid = "the profile in force says nothing about the answers of this arm"
+    assert (unsaid in world.status["decision"]["message"]) is (word is None)
     assert len(world.cluster.of(PODS)) == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -125,6 +126,7 @@ async def test_the_deadline_moves_by_the_wait_and_back_by_what_was_left_of_it() 
     world.kubelet.schedulable = False
     await world.until(lambda: world.reason == "InsufficientGPU", cycles=4)
     moved = world.status["rollout"]["deadlineTime"]
+    assert datetime.fromisoformat(world.whole["rollout"]["unschedulableSinceTime"]) < world.clock.now()
     world.kubelet.schedulable = True
     await world.until(lambda: world.reason == "Rolling", cycles=4)
     after = world.status["rollout"]["deadlineTime"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.deciding import Decisions
 from breakeven.planning.decision_memory import DecisionMemory, Evidence
-from breakeven.planning.learned_laws import FittedLaw, converted, learned
+from breakeven.planning.learned_laws import FittedLaw, converted, learned, slowdown
 from breakeven.planning.objective import Policy, Slo
 from breakeven.profile import Conditions, Profile
 from breakeven.serving.counted_window import Load
@@ -130,3 +130,10 @@ def test_what_one_arm_says_of_the_others_is_doubted_by_its_own_conversion_alone(
     other = learned([replace(priors[0], c1_s=2.0), priors[1]], evidence, 0.0)
     assert other.mean == pytest.approx(before.mean)
     assert other.covariance == pytest.approx(before.covariance)
+
+
+@pytest.mark.parametrize(("slower", "said"), [(0.7, 1.0), (1.15, 1.0), (1.25, 1.25)])
+def test_an_arm_counts_as_slow_from_what_every_profile_errs_by_on(slower, said):
+    """Profiles err by a tenth, which explains 19 % at a confidence of 90 %."""
+    seen = Evidence((1e5, 0.0, 0.0), (1e5 * math.log(slower), 0.0), at_s=1e6)
+    assert slowdown(seen, 1e6, 0.9) == pytest.approx(said)

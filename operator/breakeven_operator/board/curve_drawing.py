@@ -255,7 +255,7 @@ def _arm(curve: ArmCurve, axes: Axes, style: int, *, compared: bool) -> DrawnArm
         for row in zip(curve.rps, curve.speedup, curve.speedup_lower, curve.speedup_upper, strict=True)
     ]
     lines = _parts(rows, lambda row: 0.0 <= row[1] <= axes.top)
-    bands = _parts(rows, lambda row: row[2] >= 0.0 and are_known(*row[1:]))
+    bands = _parts(rows, lambda row: are_known(*row[1:]))
     return DrawnArm(
         curve.arm.name,
         style,

@@ -62,12 +62,20 @@ def clock():
     return FakeClock()
 
 
+async def answered(asked):
+    """The answer that is there when the page was opened often enough; a busy machine takes longer than a page waits."""
+    async with asyncio.timeout(60):
+        while "is being asked" in (found := await asked.of(CHAT)).problem:
+            pass
+    return found
+
+
 async def test_a_service_has_the_receipts_of_the_pure_core_and_is_asked_about_once_in_a_quarter_of_an_hour(
     clock,
 ):
     past = HeldPast(clock)
     asked = AskedReceipts(past, SOURCE, clock)
-    found = await asked.of(CHAT)
+    found = await answered(asked)
     claimed = [one for one in found.receipts if one.claimed_hours]
     expected = [one for one in receipts(past.known.on_grid(), past.known.grid) if one.claimed_hours]
     assert [one.request_saved_s.value for one in claimed] == pytest.approx(
@@ -92,7 +100,7 @@ async def test_nobody_waits_for_a_prometheus_that_is_slow(clock):
         found = await asked.of(CHAT)
     assert found.problem.startswith("Prometheus is being asked")
     past.held.set()
-    assert (await asked.of(CHAT)).receipts
+    assert (await answered(asked)).receipts
     await asked.close()
 
 
@@ -100,10 +108,10 @@ async def test_a_refusal_is_said_and_asked_again_after_a_minute(clock):
     past = HeldPast(clock)
     past.refusal = "gave no whole answer within 5 s"
     asked = AskedReceipts(past, SOURCE, clock)
-    assert (await asked.of(CHAT)).problem == "Prometheus at prometheus:9090: gave no whole answer within 5 s."
+    assert (await answered(asked)).problem == "Prometheus at prometheus:9090: gave no whole answer within 5 s."
     past.refusal = ""
     clock.advance(61.0)
-    assert (await asked.of(CHAT)).receipts
+    assert (await answered(asked)).receipts
     await asked.close()
 
 
@@ -120,7 +128,7 @@ async def test_a_service_of_another_cluster_under_the_same_name_is_not_shown(clo
 
     past.query_past = of_two
     asked = AskedReceipts(past, SOURCE, clock)
-    found = await asked.of(CHAT)
+    found = await answered(asked)
     assert "several clusters" in found.problem
     assert not found.receipts
     await asked.close()

@@ -125,6 +125,10 @@ def test_no_run_while_paused_disabled_or_without_serving_pods():
     assert trigger(of=service(lambda spec: spec.update(paused=True))) is None
     assert trigger(of=service(lambda spec: spec["updatePolicy"].update(mode="Disabled"))) is None
     assert trigger(identity=None) is None
+    for unknown in (None, replace(IDENTITY, gpu_product=None)):
+        found = state(of=service(annotations={RECALIBRATE_ANNOTATION: "now"}), identity=unknown)
+        assert found.create is None
+        assert "no run starts before a serving pod tells the GPU class" in found.message
 
 
 def test_a_request_is_answered_once_and_in_mode_disabled_too():

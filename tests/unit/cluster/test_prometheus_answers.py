@@ -185,3 +185,22 @@ async def test_a_guard_that_hangs_holds_the_others_of_its_namespace_up_no_longer
     assert found[WATCH] == {"quick": 2.0}
     assert asyncio.get_running_loop().time() - began_s < 11.0
     await guards.close()
+
+
+@in_virtual_time
+async def test_the_pasts_of_300_services_are_one_query():
+    class Past(Server):
+        async def query_past(self, _source, promql):
+            asked.append(promql)
+            return []
+
+    asked, services = [], []
+    for namespace, count in (("here", 160), ("there", 140)):
+        manifest = copy.deepcopy(SERVICE)
+        manifest["metadata"] |= {"namespace": namespace}
+        manifest["spec"]["updatePolicy"]["lookbackSeconds"] = 86_400
+        services += [SpeculativeService.read(manifest, namespace)] * count
+    reader = PrometheusReader(Past(), FakeClock(), default_source=WATCH.source)
+    await reader.read(services, {}, soon=False)
+    assert len([one for one in asked if "[86400s:" in one]) == 1
+    await reader.close()

@@ -48,7 +48,7 @@ async def names(objects, resource, wanted=None):
     return sorted(manifest["metadata"]["name"] for manifest in await objects.read(resource, wanted))
 
 
-FEW, MANY = "abcd", "abcdef"
+FEW, MANY = "abcd", "abcde"
 
 
 @in_virtual_time

@@ -71,9 +71,9 @@ def test_bounds_hold_the_truth_and_shrink_with_confidence() -> None:
     assert wide.c1_ci_s[1] - wide.c1_ci_s[0] > 2 * (narrow.c1_ci_s[1] - narrow.c1_ci_s[0])
 
 
-@pytest.mark.parametrize("index", [1, 3])
-def test_one_bad_point_is_named_and_does_not_move_the_law(index) -> None:
-    rows = closed("none", 0, 1.2, 0.07, noise=0.01)
+@pytest.mark.parametrize(("index", "slower"), [(1, 1.0), (3, 1.0), (3, 30.0)])
+def test_one_bad_point_is_named_and_does_not_move_the_law(index, slower) -> None:
+    rows = closed("none", 0, 1.2 * slower, 0.07 * slower, noise=0.01)
     clean = fit(rows)
     spoiled = fit(with_latency(rows, index, 2.5 * rows[index].mean_latency_s))
     assert [(row.row, row.reason) for row in spoiled.excluded] == [(index + 2, "Outlier")]
@@ -260,12 +260,21 @@ def test_survival_stands_for_tokens_per_step_where_a_drafter_always_drafts() -> 
     assert fit(closed("ngram", 3, 0.8, 0.08, **profile)).tokens_per_step is None
 
 
-def test_rows_given_twice_are_named() -> None:
+@pytest.mark.parametrize(("count", "said"), [(7, "7 rows repeat"), (1, "1 row repeats")])
+def test_rows_given_twice_are_named(count: int, said: str) -> None:
     rows = closed("none", 0, 1.2, 0.07, noise=0.01)
-    again = [replace(row, origin=Origin("copy.csv", row.origin.row)) for row in rows]
-    warning = "7 rows repeat another one in every figure"
+    again = [replace(row, origin=Origin("copy.csv", row.origin.row)) for row in rows[:count]]
+    warning = f"{said} another one in every figure"
     assert any(warning in line for line in fit_points(rows + again).warnings)
     assert not any("repeat" in line for line in fit_points(rows).warnings)
+
+
+def test_a_sweep_without_a_second_arm_or_without_no_speculation_is_named() -> None:
+    none, eagle = closed("none", 0, 1.2, 0.07), closed("eagle3", 3, 0.8, 0.085)
+    lacking = {"only method none was measured": none, "no row of method none": eagle}
+    for said, rows in lacking.items():
+        assert any(said in line for line in fit_points(rows).warnings)
+        assert not any(said in line for line in fit_points(none + eagle).warnings)
 
 
 def test_the_end_of_a_curve_that_bends_is_no_bad_point() -> None:

@@ -296,7 +296,8 @@ def test_a_few_accepted_tokens_scatter_more_than_tokens_per_step_do():
 
 def test_what_a_schedule_accepts_follows_the_load_and_is_no_drift():
     scheduled = replace(EAGLE, scheduled=True)
-    assert of_law(EAGLE, LiveAcceptance(EAGLE, 1.9)) == "1.90 tokens per step where 1.30 were calibrated"
+    for fixed in (EAGLE, replace(EAGLE, k=1)):
+        assert of_law(fixed, LiveAcceptance(fixed, 1.9)) == "1.90 tokens per step where 1.30 were calibrated"
     assert of_law(scheduled, LiveAcceptance(scheduled, 1.9), "1:3,16:1") == ""
 
 

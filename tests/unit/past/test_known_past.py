@@ -64,6 +64,7 @@ def test_two_arms_give_the_break_even_of_their_laws():
     past = past_of(*two_arms(c2_s=2.0 * C2_S))
     assert words(past) == set()
     assert [one.points[0].arm.name for one in past.arms] == ["none", "eagle3/3"]
+    assert [one.points[0].accept for one in past.arms] == [(), pytest.approx((0.6, 0.36, 0.216), rel=1e-3)]
     found = past.against_none(past.arms[1].points[0].arm, 0.9)
     # L = C1/(1 - C2*r): equal where both arms take C1/(1 - C2*r) and 0.7*C1/(1 - 2*C2*r).
     true_rps = (1.0 - 0.7) / (2.0 * C2_S - 0.7 * C2_S)
@@ -80,8 +81,9 @@ def test_arms_are_compared_at_shared_lengths_where_lengths_differ():
     assert past.against_none(past.arms[0].points[0].arm, 0.9) is None
 
 
-def test_rows_are_few_carry_errors_and_lose_no_request():
-    past = past_of(lawful(RATES, noise=noise(1)))
+@pytest.mark.parametrize("rates", [RATES, day_rates(DAYS, 0.1, 9.0)])
+def test_rows_are_few_carry_errors_and_lose_no_request(rates):
+    past = past_of(lawful(rates, noise=noise(1)))
     (one,) = past.arms
     assert 6 <= len(one.points) <= 24
     assert sum(point.requests for point in one.points) == pytest.approx(one.seen.requests, rel=0.05)

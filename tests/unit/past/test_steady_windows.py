@@ -77,6 +77,13 @@ def test_a_window_that_is_not_steady_has_its_word(word, change):
     assert word in MEANINGS
 
 
+@pytest.mark.parametrize(("off", "steady"), [(1.3, True), (1.4, False)])
+def test_requests_that_last_half_a_window_may_miss_little_s_law_by_a_third(off, steady):
+    """All looks of such a window see the same requests, so that chance explains more."""
+    pod = changed(lawful(RATES, c1_s=300.0, c2_s=0.0), "running", to=300.0 * off)
+    assert (not cut_of(pod).dropped) is steady
+
+
 def test_what_is_missing_and_what_contradicts_is_named():
     pod = lawful(RATES)
     assert cut_of(changed(pod, "e2e_s", to=math.nan)).missing == {"e2e_s"}

@@ -67,6 +67,9 @@ def test_blocks_of_the_same_time_alone_are_compared():
         ({BRIEF: 40.0}, ("brief",)),
         ({TOKENS: 90_000.0}, ("tokens",)),
         ({TOKENS: 61_000.0}, ()),
+        # Their scatter is taken from five blocks on.
+        ({TOKENS: 90_000.0, "until": 6}, ("tokens",)),
+        ({TOKENS: 90_000.0, "until": 5}, ()),
         ({CUT: 31.0}, ()),
         # One client's answers come four at a time: a change of 7 % in 2,100 answers is chance, one of 8 % is not.
         ({CUT: 51.0}, ()),

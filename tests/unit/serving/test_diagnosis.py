@@ -13,7 +13,7 @@ from breakeven.serving.counted_window import Load
 from breakeven.serving.diagnosis import Diagnosis, diagnose
 from breakeven.serving.findings import Cause
 from breakeven.serving.growths import Growths
-from breakeven.serving.model_watch import ModelSnapshot
+from breakeven.serving.model_watch import HttpRequests, ModelSnapshot
 from breakeven.tiers import Schedule
 from fakes.lawful_profile import lawful_profile_json
 from fakes.scheduled_points import STEEP, all_points
@@ -48,6 +48,12 @@ def changed(**changes):
 
 def causes(snapshot):
     return {finding.cause for finding in diagnose(snapshot, None, None).findings}
+
+
+@pytest.mark.parametrize(("refused", "failing"), [(19.0, False), (25.0, True)])
+def test_requests_fail_from_one_in_a_hundred_on(refused, failing):
+    busy = changed(requests=2000.0 - refused, given_up_requests=0.0, http=HttpRequests(2000.0, refused))
+    assert (Cause.REQUESTS_FAIL in causes(busy)) is failing
 
 
 def test_healthy_figures_without_a_profile_cannot_be_judged():

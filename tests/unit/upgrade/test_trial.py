@@ -232,10 +232,15 @@ def test_a_profile_of_another_model_is_said(monkeypatch, past):
 
 
 def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, past):
+    document = json.loads(Path(past).read_text())
+    document["arms"][1]["acceptance"]["survival"] = [0.5, 0.4, 0.3]
+    Path(past).write_text(json.dumps(document))
     result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", "--json")
     told = {one["figure"]: one for one in json.loads(result.stdout)["findings"]}
     assert "not compared" in told["answers"]["sentence"]
     assert "time per output token at 1 client" in told
+    first = told["accepted at position 1"]
+    assert first["ratio"] == pytest.approx(first["after"] / 0.5, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -457,6 +462,7 @@ async def test_an_engine_that_answers_no_request_of_a_load_is_not_left_undecided
     assert report.word is UpgradeWord.DOES_NOT_START
     assert "2 clients: no answer in" in report.findings[0].sentence
     assert "HTTP 500" in report.findings[0].sentence
+    assert any("HTTP 500" in line for line in said)
 
 
 def test_requests_that_fail_are_held_against_a_profile_too(monkeypatch, past):
