@@ -49,7 +49,7 @@ def test_the_speedup_of_now_is_measured_and_its_fall_is_noticed(place, controlle
         stage.query(f'breakeven_control_speedup_ratio{{specsvc="chat",specsvc_namespace="{place.name}"}}')
         is not None
     )
-    controlled.slow[EAGLE] = 2.0
+    controlled.slow[EAGLE] = 1.5
     stage.kill_operator()
     assert "before it was" in place.until_event("ControlMoved")
     place.kubectl("scale", "deployment", manifests.TARGET, f"--replicas={PODS - 1}")

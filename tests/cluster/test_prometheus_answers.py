@@ -218,10 +218,8 @@ def everything_known() -> SpeculativeService:
     }
     speedups = {f"{name}Speedup{end}": "1.1" for name in ("predicted", "measured") for end in bounds}
     roll = {"fromArm": "none", "toArm": "eagle/3", "result": "Confirmed", "time": now, **speedups}
-    savings = {f"requestSaved{end}Seconds": "60" for end in bounds} | {
-        f"gpusNotNeeded{end}": "2" for end in bounds
-    }
-    savings |= {"against": "none", "gpusArm": "eagle/3", "gpusBasis": "Running", "rollsSeconds": "90"}
+    savings = {f"gpusNotNeeded{end}": "2" for end in bounds}
+    savings |= {"gpusArm": "eagle/3", "gpusBasis": "Running", "rollsSeconds": "90"}
     capacity = {"arm": "eagle/3", "capacityRps": "9", "lowerRps": "8", "upperRps": "10"}
     status = {
         "target": {"replicas": 2, "gpuProduct": "H100"},

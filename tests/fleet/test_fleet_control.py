@@ -131,6 +131,20 @@ async def test_few_blocks_are_no_measure_of_what_comes_later():
     assert float(world.measured["firstLower"]) < world.speedup < float(world.measured["firstUpper"])
 
 
+async def test_a_prometheus_that_is_younger_than_the_pods_has_few_blocks_too():
+    world = ControlWorld()
+    await world.speculate()
+    for _ in range(80):
+        await world.cycle(60.0)
+        young_s = world.clock.now().timestamp() - 900.0
+        for seen in world.prometheus.counted.values():
+            seen[:] = [one for one in seen if one.time_s > young_s] or seen[-1:]
+    assert world.speedup is not None
+    assert "firstLower" not in world.measured
+    await world.hours(1.2)
+    assert "firstLower" in world.measured
+
+
 async def test_it_keeps_its_arm_through_a_roll_and_takes_the_other_one_after_it():
     """Beside no speculation the best arm is kept, and an operator that is killed meanwhile goes on."""
     world = ControlWorld()

@@ -53,3 +53,8 @@ async def test_receipts_say_what_requests_in_flight_and_the_measured_roll_add_up
     assert sum(one.request_saved_s.value for one in found) == pytest.approx(truth, rel=0.1)
     assert all(one.request_saved_s.lower < one.request_saved_s.value for one in found)
     assert found[0].against == ("none",)
+    await world.cycle(60.0)
+    shown = world.registry.get_sample_value(
+        "breakeven_rolls_listed_seconds", {"specsvc_namespace": "llm", "specsvc": "chat"}
+    )
+    assert shown == pytest.approx(published(world).savings.rolls_seconds)

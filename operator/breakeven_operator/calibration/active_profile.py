@@ -275,10 +275,12 @@ def account_of(
 ) -> tuple[CalibrationStatus, tuple[CalibrationRun, ...]]:
     """Count runs that ended; a run is marked as finished only after the status that counts it is written."""
     status = service.status.calibration or CalibrationStatus()
-    ended = tuple(sorted((run for run in runs if run.status.ended), key=lambda run: run.metadata.name))
+    counted = status.last_run_time
+    # Several may have ended since, and each of them counts.
+    ended = tuple(sorted((run for run in runs if run.status.ended), key=_end_of))
     for run in ended:
         finished = run.status.finished_time
-        if finished is None or (status.last_run_time is not None and finished <= status.last_run_time):
+        if finished is None or (counted is not None and finished <= counted):
             continue
         spent = (status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0)
         if run.status.phase is RunPhase.SUPERSEDED:
@@ -301,6 +303,11 @@ def account_of(
             last_message=run.status.message,
         )
     return status, ended
+
+
+def _end_of(run: CalibrationRun) -> tuple[float, str]:
+    finished = run.status.finished_time
+    return finished.timestamp() if finished is not None else 0.0, run.metadata.name
 
 
 def _gate_of(run: CalibrationRun, status: CalibrationStatus) -> GateStatus | None:

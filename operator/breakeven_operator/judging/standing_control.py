@@ -16,7 +16,7 @@ from breakeven.phrases import counted, figure, ratio_text, spoken
 from breakeven.planning.roll_experiment import MeasuredSpeedup, experiment
 from breakeven.profile import Profile
 from breakeven_operator.case import HOLD, SWITCH, Case, StandingControl
-from breakeven_operator.observing.fleet_query import CONTROL_WINDOWS
+from breakeven_operator.observing.fleet_query import CONTROL_WINDOWS, block_s
 from breakeven_operator.observing.roll_metrics import PairedPods, both_arms
 from breakeven_operator.resources import SpeculativeService
 from breakeven_operator.resources.figures import bounded
@@ -111,7 +111,9 @@ def measured_control(case: Case, control: StandingControl) -> ControlStatus:
         paired = _paired(case, control)
         found = _measure(case, control, paired)
         if not isinstance(found, str):
-            whole = reading.times_s[-1] - paired.begin_s >= _FIRST_WINDOWS * _window_s(case)
+            window_s = case.spec.metrics_source.window_seconds
+            blocks = sum(time_s > paired.begin_s for time_s in reading.times_s)
+            whole = blocks * block_s(window_s) >= _FIRST_WINDOWS * window_s
             return _with_speedup(status, found, time, before, _pods(case, control), whole=whole)
         problem = found
     # An upgrade leaves nothing to compare for a while, and the speedup after it is held against the one before.
@@ -145,10 +147,6 @@ def _why_not(case: Case, control: StandingControl, arm: str | None, against: str
     return None
 
 
-def _window_s(case: Case) -> float:
-    return float(case.spec.metrics_source.window_seconds)
-
-
 def _paired(case: Case, control: StandingControl) -> PairedPods:
     """The pods that serve, from two windows after the last change of either arm on."""
     assert control.workload is not None  # noqa: S101 - see _why_not
@@ -158,7 +156,7 @@ def _paired(case: Case, control: StandingControl) -> PairedPods:
         for one in rolls
         if one is not None and one.last_switch_time is not None
     ]
-    since_s = max(times, default=-math.inf) + _SETTLED_WINDOWS * _window_s(case)
+    since_s = max(times, default=-math.inf) + _SETTLED_WINDOWS * case.spec.metrics_source.window_seconds
     return PairedPods(
         case.workload.ref.namespace,
         case.model_name,

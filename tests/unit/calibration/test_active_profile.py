@@ -252,6 +252,16 @@ def test_the_gpu_seconds_of_a_run_whose_target_changed_are_counted_once_and_its_
     assert later.create is not None
 
 
+def test_runs_that_end_in_one_cycle_all_count_in_the_order_of_their_ends():
+    """A run named earlier in the alphabet that ended last hid the failure of the other one."""
+    late = changed("a").replace(status=changed().status.replace(gpu_seconds_used=1800.0))
+    failed = run("b", "Failed", "2026-11-21T11:58:00Z", "EngineOutOfMemory")
+    failed = failed.replace(status=failed.status.replace(gpu_seconds_used=600.0))
+    found = state([entry()], [late, failed]).status
+    assert (found.total_gpu_seconds, found.failures, found.last_run) == (2400.0, 1, "b")
+    assert found.last_run_time == late.status.finished_time
+
+
 @pytest.mark.parametrize(("why", "again"), [("Initial", False), ("Schedule", True), ("Requested", True)])
 def test_disabled_only_a_run_that_was_asked_for_is_made_once_more(why, again):
     disabled = service(lambda spec: spec["updatePolicy"].update(mode="Disabled"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -331,6 +332,30 @@ def test_series_of_another_tenant_with_numbers_that_cannot_be_leave_all_other_re
         found = receipts([*series(), *forged, early], GRID)
         assert [one for one in found if one.service.namespace == "llm"] == list(receipts(series(), GRID))
         assert table(found, 2.5)
+
+
+@pytest.mark.parametrize("rolled_s", [lambda place: 1.0 + place, lambda _: math.inf])
+def test_rolls_that_somebody_makes_up_are_few_questions_and_no_defect(rolled_s):
+    asked = []
+
+    def ask(question):
+        asked.append(question)
+        if "service_info" in question.promql:
+            return [Samples({"specsvc_namespace": "evil", "specsvc": "chat"}, ())]
+        if "roll_timestamp" not in question.promql:
+            return []
+        labels = {
+            "__name__": "breakeven_roll_timestamp_seconds",
+            "specsvc_namespace": "evil",
+            "specsvc": "chat",
+            **PAIR,
+        }
+        times = range(question.first_s, question.last_s + 1, 300)
+        return [Samples(labels, tuple(TimedValue(at, rolled_s(place)) for place, at in enumerate(times)))]
+
+    found = answered(reading([], GRID.last_s, 86_400), ask)
+    assert [one.claimed_hours for one in found] == [0.0] * len(found)
+    assert len(asked) < 20
 
 
 def test_an_answer_that_is_refused_names_the_service_that_was_asked_about():

@@ -137,8 +137,11 @@ def test_requests_that_fail_are_said():
         return tuple(replace(one, failed=each) for one in windows(seed=2))
 
     assert compare(BEFORE, replace(AFTER, windows=failing(5.0))).word is UpgradeWord.REFUSED
-    few = (replace(AFTER.windows[0], failed=1.0), *AFTER.windows[1:])
-    assert compare(BEFORE, replace(AFTER, windows=few)).word is UpgradeWord.UNDECIDED
+    for failed in (1.0, 50.0):
+        once = (replace(AFTER.windows[0], failed=failed), *AFTER.windows[1:])
+        report = compare(BEFORE, replace(AFTER, windows=once))
+        assert report.word is UpgradeWord.UNDECIDED, "a connection that broke takes all requests of a window"
+        assert "windows in which no request fails" in str(report.needs)
 
 
 def test_an_engine_of_before_that_fails_requests_bears_less_load_and_is_not_taken_for_faster():

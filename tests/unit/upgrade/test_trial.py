@@ -20,9 +20,11 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import gate
 from breakeven.load_driver.asking import ask
 from breakeven.load_driver.client import Endpoint, EngineClient, EngineError
+from breakeven.load_driver.measuring import measure
 from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode
+from breakeven.upgrade import trial
 from breakeven.upgrade.record import UpgradeReport, UpgradeWord
 from breakeven.upgrade.trial import UpgradePlan, try_upgrade
 from fakes.lawful_profile import lawful_profile_json
@@ -382,6 +384,71 @@ def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], boo
     monkeypatch.setattr(EngineClient, "complete", some)
 
 
+@pytest.mark.parametrize("times", [1, 1000])
+@in_virtual_time
+async def test_longer_prompts_that_only_the_engine_of_now_refuses_are_a_loss(monkeypatch, addresses, times):
+    """Such as by a smaller max_model_len; once is none."""
+    complete, left = EngineClient.complete, itertools.count()
+
+    async def short(client: EngineClient, prompt: Any, tokens: int, record: RequestRecord) -> None:
+        if addresses[client] == new and len(str(prompt)) > 2000 and next(left) < times:
+            record.error = "HTTP 400"
+            return
+        await complete(client, prompt, tokens, record)
+
+    monkeypatch.setattr(EngineClient, "complete", short)
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), [], 50.0)
+    fields = next(one for one in report.findings if one.figure == "fields")
+    if times == 1:
+        assert fields.word is UpgradeWord.SAME
+        return
+    assert report.word is fields.word is UpgradeWord.REFUSED
+    assert fields.sentence == "refused, and accepted before: prompts of 1024 tokens"
+
+
+@pytest.mark.parametrize("part", ["prefixes", "answers", "fields"])
+@in_virtual_time
+async def test_an_engine_of_now_that_restarts_refuses_nothing(monkeypatch, addresses, part):
+    """It answers no request for some seconds: tries that follow each other at once all fall into them."""
+    said, ends_s = list[str](), list[float]()
+    begins = {
+        "prefixes": lambda: True,
+        "answers": lambda: any(line.startswith("before: ") and "answers" in line for line in said),
+        "fields": lambda: any(line.startswith("before: ") and "fields" in line for line in said),
+    }[part]
+    complete, whole, ready = EngineClient.complete, EngineClient.whole, EngineClient.wait_until_ready
+
+    def down(client: EngineClient) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if addresses[client] == new and begins() and not ends_s:
+            ends_s.append(now_s + 4.0)
+        return addresses[client] == new and bool(ends_s) and now_s < ends_s[0]
+
+    async def completed(client: EngineClient, prompt: Any, tokens: int, record: RequestRecord) -> None:
+        if down(client):
+            record.error = "no connection"
+            return
+        await complete(client, prompt, tokens, record)
+
+    async def answered(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
+        if down(client):
+            raise EngineError("no connection")
+        return await whole(client, path, body)
+
+    async def up(client: EngineClient, deadline_s: float) -> None:
+        if down(client):
+            await asyncio.sleep(ends_s[0] - asyncio.get_running_loop().time())
+        await ready(client, deadline_s)
+
+    for name, faked in (("complete", completed), ("whole", answered), ("wait_until_ready", up)):
+        monkeypatch.setattr(EngineClient, name, faked)
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), said, 50.0)
+    assert ends_s
+    assert not {UpgradeWord.REFUSED, UpgradeWord.DOES_NOT_START} & {one.word for one in report.findings}
+
+
 @in_virtual_time
 async def test_an_engine_that_answers_no_request_of_a_load_is_not_left_undecided(monkeypatch, addresses):
     said = list[str]()
@@ -406,6 +473,21 @@ def test_requests_that_fail_are_held_against_a_profile_too(monkeypatch, past):
     found = {one["figure"]: one for one in told["findings"]}
     assert found["failed requests"]["word"] == told["word"] == "Refused", found
     assert result.exit_code == 1
+
+
+def test_a_load_that_an_engine_does_not_bear_for_long_is_held_against_a_profile_too(monkeypatch, past):
+    """Its first windows alone would be compared, and are as the profile expects them."""
+
+    async def for_a_while(client: EngineClient, given: Any, step: Any, seed: int) -> Any:
+        if step.load.clients == 8 and step.number > 4:
+            raise EngineError(f"{step.load}: no answer in 9 s (HTTP 500); expected some")
+        return await measure(client, given, step, seed)
+
+    monkeypatch.setattr(trial, "measure", for_a_while)
+    result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", "--json")
+    told = json.loads(result.stdout)
+    assert (told["word"], result.exit_code) == ("DoesNotStart", 1), told
+    assert "8 clients: no answer in 9 s (HTTP 500)" in told["findings"][0]["sentence"]
 
 
 @pytest.mark.parametrize(("status", "models"), [(401, []), (200, ["another"])])

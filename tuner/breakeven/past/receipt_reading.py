@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ STEP_S: Final = 300
 _HOUR_S = 3600
 # An answer about a week of a service with twenty arms has 4 MiB.
 _WINDOWS = 7 * 86_400 // STEP_S
+# Whoever is scraped can show another roll at each time; a service rolls once in a cool-down.
+_MOST_ROLLS = 12
 _OF_SERVICE = ("cluster", "specsvc_namespace", "specsvc")
 
 Reading = Generator[RangeQuestion, Sequence[Samples], tuple[Receipt, ...]]
@@ -76,7 +79,8 @@ def _of_part(chosen: str, grid: TimeGrid) -> Reading:
     early_s = grid.first_s - BEFORE_S
     samples = list((yield RangeQuestion(promql, early_s, grid.last_s, STEP_S)))
     replicas = f'{{__name__=~"{PREFIX}(ready_replicas|rollout_in_progress)",{chosen}}}'
-    for rolled_s in sorted({one for one in _rolls(samples) if one < early_s + BEFORE_ROLL_S}):
+    early = sorted(one for one in _rolls(samples) if one < early_s + BEFORE_ROLL_S)
+    for rolled_s in early[-_MOST_ROLLS:]:
         last_s = min(rolled_s // STEP_S * STEP_S, early_s - STEP_S)
         samples += yield RangeQuestion(replicas, last_s - BEFORE_ROLL_S, last_s, STEP_S)
     return receipts(samples, grid)
@@ -90,5 +94,5 @@ def _rolls(samples: Iterable[Samples]) -> set[int]:
         for series in samples
         if series.labels.get("__name__") == name
         for one in series.values
-        if one.value > 0.0
+        if 0.0 < one.value < math.inf
     }

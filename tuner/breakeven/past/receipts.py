@@ -1,9 +1,9 @@
 """Receipts: what speculation saved or lost in each calendar month, from experiments alone, by the operator's own metrics. Pure.
 
 A window of time is claimed if an experiment measured the arm that ran: a roll whose pods of both arms were compared, or a standing
-control. Its claim is requests in flight, times its length, times the measured speedup less 1 (Little's law, as the operator's own
-account). Every other window has one word that says why nothing is claimed. Windows are independent of each other, so a restart
-loses its own gap alone. Bounds of windows add up linearly, because one measurement stands behind many of them.
+control. Its claim is requests in flight, times its length, times the measured speedup less 1 (Little's law). Every other window has
+one word that says why nothing is claimed. Windows are independent of each other, so a restart loses its own gap alone. Bounds of
+windows add up linearly, because one measurement stands behind many of them.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from breakeven.upgrade.comparison import (
     no_drafts,
     not_compared,
     reported,
+    too_few,
 )
 from breakeven.upgrade.record import EngineRecord, UpgradeFinding, UpgradeReport
 
@@ -49,7 +50,7 @@ def compare_with_past(profile: Profile, arm: Arm, after: EngineRecord) -> Upgrad
         *(not_compared(name, _NO_PAST) for name in ("fields", "answers")),
         *failures(EngineRecord(), after),
         *_acceptance(profile, arm, windows),
-        *_latencies(profile, arm, windows),
+        *_latencies(profile, arm, after.windows),
     ]
     return reported(found, arm.name, {"before": "a profile", "after": after.version})
 
@@ -81,7 +82,7 @@ def _latencies(profile: Profile, arm: Arm, windows: Sequence[Point]) -> Iterator
     """Latencies at each load, at the lengths that the windows had."""
     loads = list(dict.fromkeys(window.load for window in windows))
     for load in loads:
-        here = [window for window in windows if window.load == load]
+        here = [window for window in loaded(windows) if window.load == load]
         lengths = Conditions(
             prompt_tokens=_mean(one.prompt_tokens for one in here),
             output_tokens=_mean(one.output_tokens for one in here),
@@ -116,12 +117,10 @@ def _against(
     value, lower, upper = expected.value, expected.lower, expected.upper
     if not value or not lower or not upper:
         return not_compared(name, "the profile expects no such figure with bounds at this load")
-    if len(known) < FEWEST_PAIRS:
-        return not_compared(name, "too few windows")
     zeros = np.zeros(len(known))
     change = mean_of_blocks(np.log(np.array(known) / value), zeros, zeros)
-    if change is None:
-        return not_compared(name, "too few windows")
+    if len(known) < FEWEST_PAIRS or change is None:
+        return too_few(name)
     dof = len(known) - 1 + int(USUAL_COUNTS_AS)
     of_law = math.log(upper / lower) / (2.0 * t_quantile(_CONFIDENCE, dof))
     sd = math.hypot(math.sqrt(change.variance), of_law)

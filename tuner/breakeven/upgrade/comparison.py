@@ -142,7 +142,9 @@ def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
             said = f"{old:.0f} requests of the load failed before, and none fails now"
             yield Judged(UpgradeFinding("failed requests", old, new, None, None, None, said))
         return
-    lost = counted_more_often(round(new), round(old)) < _SURE_LEVEL
+    # One event, such as a connection that breaks, takes all requests of a window.
+    often = sum(bool(one.failed) for one in after.windows) >= FEWEST_PAIRS
+    lost = often and counted_more_often(round(new), round(old)) < _SURE_LEVEL
     said = f"{new:.0f} requests of the load failed, {old:.0f} before"
     word = UpgradeWord.REFUSED if lost else UpgradeWord.UNDECIDED
     needs = None if lost else "windows in which no request fails"
@@ -240,7 +242,7 @@ def _acceptance(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     steps = [(_tokens_per_step(old), _tokens_per_step(new)) for old, new in pairs.values()]
     known = [(old, new) for old, new in steps if old is not None and new is not None]
     if len(known) < FEWEST_PAIRS:
-        yield _too_few(name)
+        yield too_few(name)
     else:
         yield judged_pairs(name, _logs(known), _means(known), ACCEPTANCE_LIMITS, figure)
     for place in range(max(len(window.accept) for window in (*before.windows, *after.windows))):
@@ -264,13 +266,13 @@ def _latencies(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
             known = [*_times(pairs.values(), at)]
             shown = f"{name} at {load}"
             if len(known) < FEWEST_PAIRS:
-                yield _too_few(shown)
+                yield too_few(shown)
             else:
                 yield judged_pairs(
                     shown, _logs(known), _means(known), latency_limits(at, len(loads)), latency_text
                 )
     if not loads:
-        yield _too_few("latencies")
+        yield too_few("latencies")
 
 
 LATENCIES = {"time per output token": "tpot_mean_s", "time to first token": "ttft_mean_s"}
@@ -310,7 +312,7 @@ def judged_pairs(
     zeros = np.zeros(len(changes))
     known = mean_of_blocks(np.array(changes), zeros, zeros)
     if known is None:
-        return _too_few(name)
+        return too_few(name)
     sd, dof = math.sqrt(known.variance), len(changes) - 1 + int(USUAL_COUNTS_AS)
     return judged_change(name, (known.mean, sd, dof, len(changes)), means, limits, show, shares=shares)
 
@@ -350,7 +352,8 @@ def judged_change(
     return Judged(UpgradeFinding(name, old, new, ratio, interval, word, said), needs)
 
 
-def _too_few(name: str) -> Judged:
+def too_few(name: str) -> Judged:
+    """The finding of a figure whose windows are too few."""
     said = "too few pairs of windows that both engines answered"
     finding = UpgradeFinding(name, None, None, None, None, UpgradeWord.UNDECIDED, said)
     return Judged(

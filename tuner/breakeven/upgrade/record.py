@@ -40,7 +40,7 @@ class EngineRecord:
         prefix_hits: share of prompt tokens found in the prefix cache, by round; prompts of one round begin alike.
         answers: judged by the other engine.
         own: the same answers, judged by the engine itself.
-        accepted, refused: names of the service's fields that were tried.
+        accepted, refused: names of the service's fields that were tried, and prompts of a length that only one engine takes.
         start_s: from the start of the process to the first answer.
         kv_tokens: tokens of context that fit in the KV cache.
         failure: why the engine does not answer, in one line; None if it does.

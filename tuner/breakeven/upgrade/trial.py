@@ -230,7 +230,10 @@ class _EnginesTried:
             accepted, refused = (
                 tuple(name for name, taken in found if taken is wanted) for wanted in (True, False)
             )
-            self.records[side] = replace(self.records[side], accepted=accepted, refused=refused)
+            known = self.records[side]
+            self.records[side] = replace(
+                known, accepted=(*known.accepted, *accepted), refused=(*known.refused, *refused)
+            )
             self._say(f"{_SIDES[side]}: {len(accepted)} of {len(found)} fields accepted")
 
     async def _accepts(self, client: EngineClient, name: str) -> bool | None:
@@ -240,6 +243,8 @@ class _EnginesTried:
                 async with asyncio.timeout(self._left_s()):
                     await client.whole("/v1/chat/completions", request_with(name))
             except EngineError:
+                if await _gone(client) is not None:
+                    return False
                 continue
             except TimeoutError:
                 return None
@@ -252,7 +257,7 @@ class _EnginesTried:
         tokens = max(workload.prompt_tokens, _PREFIX_TOKENS)
         wanted = SentWorkload(tokens, 2, workload.seed, prefix_share=_SHARED)
         with contextlib.suppress(EngineError, TimeoutError):
-            # Too long for the model, or for the time: its cache cannot be compared.
+            # Too long for the model of before, or for the time: its cache cannot be compared.
             await self._prefix_rounds(wanted)
 
     async def _prefix_rounds(self, wanted: SentWorkload) -> None:
@@ -262,13 +267,26 @@ class _EnginesTried:
             for number in range(_ROUNDS):
                 turn = replace(prose, seed=prose.seed + 1 + number)
                 for side, client in enumerate(self.clients):
-                    share = await _hit_share(client, turn)
+                    try:
+                        share = await _hit_share(client, turn)
+                    except EngineError:
+                        if side and await _fails(client, turn):
+                            self._lost(f"prompts of {wanted.prompt_tokens} tokens")
+                        raise
                     if share is None:
                         return
                     hits[side].append(share)
             for side, shares in enumerate(hits):
                 self.records[side] = replace(self.records[side], prefix_hits=tuple(shares))
             self._say(f"prefix cache: {_ROUNDS} rounds")
+
+    def _lost(self, what: str) -> None:
+        """Note requests that the engine before has answered, and the engine after refuses each time."""
+        old, new = self.records
+        self.records = [
+            replace(old, accepted=(*old.accepted, what)),
+            replace(new, refused=(*new.refused, what)),
+        ]
 
     async def answers(self) -> None:
         """The same prompts asked before and after others, of each engine; each engine judges both."""
@@ -285,13 +303,11 @@ class _EnginesTried:
             self._say(f"{_SIDES[side]}: {len(answers)} answers")
         old, new = self.clients
         known, now = ({one.prompt for one in each.answers} for each in given)
-        # Each was asked twice; what merely comes late is no loss.
+        # Each was asked twice; what merely comes late is no loss, and what an engine that restarts does not answer is none either.
+        missing = [one for one in prompts if one.name in known - now]
+        missing = missing if missing and await _gone(new) is None else []
         until_s = time.monotonic() + longest_s
-        lost = [
-            one
-            for one in prompts
-            if one.name in known - now and await refuses(new, one, until_s - time.monotonic(), ANSWER_TOKENS)
-        ]
+        lost = [one for one in missing if await refuses(new, one, until_s - time.monotonic(), ANSWER_TOKENS)]
         given[1] = replace(given[1], refused=len(lost))
         crossed = [await judge(new, given[0], longest_s), await judge(old, given[1], longest_s)]
         own = await judge(old, given[0], longest_s)
@@ -336,15 +352,16 @@ class _EnginesTried:
 
     async def _window(self, side: int, trial: Trial, step: SweepStep) -> Point | None:
         """One window; None if the engine after the upgrade answers no request of it, which is its failure if it happens again."""
+        client = self.clients[side]
         try:
-            seen = await measure(self.clients[side], trial, step, self._plan.workload.seed + step.number)
+            seen = await measure(client, trial, step, self._plan.workload.seed + step.number)
         except EngineError as error:
-            if not side:
+            if client is not self.clients[-1]:
                 raise
             self._say(str(error))
             self._broken.append(step.load)
             if self._broken.count(step.load) == FEWEST_PAIRS:
-                # The engine before has answered the same requests.
+                # The engine before has answered the same requests, or requests alike when the profile was measured.
                 self.records[-1] = replace(self.records[-1], failure=str(error))
             return None
         return seen.point()
@@ -371,7 +388,7 @@ class _EnginesTried:
                     f"no answer to a first request for {longest_s:.0f} s; expected one"
                 ) from None
             except EngineError:
-                if not left:
+                if not left or await _gone(client) is not None:
                     raise
         raise AssertionError("unreachable")
 
@@ -425,6 +442,18 @@ async def _alone_s(client: EngineClient, trial: Trial) -> float:
     if not record.complete:
         raise EngineError(f"a first request failed ({record.error}); expected an answer")
     return record.latency_s
+
+
+async def _fails(client: EngineClient, prose: ProsePrompts) -> bool:
+    """Whether an engine that is up fails a request of a round each time."""
+    for _ in range(_TRIES):
+        if await _gone(client) is not None:
+            return False
+        record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
+        await client.complete(prose.prompt(0), 2, record)
+        if record.complete:
+            return False
+    return True
 
 
 async def _hit_share(client: EngineClient, prose: ProsePrompts) -> float | None:
