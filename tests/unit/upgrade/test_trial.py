@@ -24,9 +24,10 @@ from breakeven.load_driver.measuring import measure
 from breakeven.load_driver.sent_workload import SentWorkload
 from breakeven.load_driver.window import RequestRecord
 from breakeven.points.point import ImposedLoad, LoadMode
+from breakeven.profile import Profile
 from breakeven.upgrade import trial
 from breakeven.upgrade.record import UpgradeReport, UpgradeWord
-from breakeven.upgrade.trial import UpgradePlan, try_upgrade
+from breakeven.upgrade.trial import UpgradePlan, try_against, try_upgrade
 from fakes.lawful_profile import lawful_profile_json
 from fakes.simulated_engine import simulated
 from fakes.virtual_time import in_virtual_time
@@ -492,7 +493,9 @@ def test_a_load_that_an_engine_does_not_bear_for_long_is_held_against_a_profile_
 
 @pytest.mark.parametrize(("status", "models"), [(401, []), (200, ["another"])])
 @in_virtual_time
-async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_has_started(status, models):
+async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_has_started(
+    past, status, models
+):
     async def answer(request: web.Request) -> web.Response:
         if request.path != "/v1/models":
             return web.Response(text="")
@@ -503,10 +506,12 @@ async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_
     said = "HTTP 401" if not models else "'tiny' is not served; expected one of another"
     async with TestServer(app) as server, simulated(engine(), EAGLE) as url:
         plan = UpgradePlan(ARM, SHORT, max_seconds=30.0, start_timeout_s=2.0)
+        after = Endpoint(str(server.make_url("/")), "tiny")
         with pytest.raises(EngineError, match=said):
-            await try_upgrade(
-                Endpoint(url, "tiny"), Endpoint(str(server.make_url("/")), "tiny"), plan, list[str]().append
-            )
+            await try_upgrade(Endpoint(url, "tiny"), after, plan, list[str]().append)
+        profile = Profile.from_json(Path(past).read_text())
+        with pytest.raises(EngineError, match=said):
+            await try_against(profile, ARM, after, plan, list[str]().append)
 
 
 @in_virtual_time
