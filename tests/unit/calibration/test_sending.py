@@ -12,13 +12,13 @@ from breakeven.errors import InputError
 from breakeven.load_driver.sent_workload import Sampling
 from breakeven.serving.counted_window import Load
 from breakeven_operator.calibration import files_read
-from breakeven_operator.calibration.sending import imposed, planned_workload
+from breakeven_operator.calibration.sending import imposed, planned_workload, text_name
 from breakeven_operator.driver import PromptsError
 from breakeven_operator.kinds import CONFIG_MAPS
 from breakeven_operator.loop.run_turns import RunFiles, read_run_files
 from breakeven_operator.ports import ClusterError
 from breakeven_operator.resources import SpeculativeService
-from breakeven_operator.resources.calibrationspec import WorkloadSpec
+from breakeven_operator.resources.calibrationspec import PromptSource, WorkloadSpec
 from fakes.api_server import FakeCluster
 from fakes.calibration_world import RUN, SERVICE, TARGET, timestamp
 from fakes.manual_clock import FakeClock
@@ -55,6 +55,12 @@ def refused(world):
     assert not world.jobs, "no GPU is held"
     assert MARKER not in everything(world)
     return world.status["reason"], world.status["message"]
+
+
+@pytest.mark.parametrize(("stem", "named"), [("support", "support"), (65 * "a", 64 * "a")])
+def test_a_text_is_named_by_its_file_in_at_most_64_letters(stem, named):
+    prompts = PromptSource.model_validate({"configMap": {"name": "prompts", "key": f"{stem}.jsonl"}})
+    assert text_name(prompts) == named
 
 
 def test_prompts_of_a_config_map_are_mounted_read_only_into_the_driver_alone(world):
