@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from datetime import UTC, datetime, timedelta
 
@@ -250,6 +251,13 @@ def test_a_roll_costs_each_replica_one_start_up_and_takes_a_share_away_at_a_time
     policy = policy_of(spec, case.context.startup_s, case.away_share)
     assert (policy.roll_seconds, policy.roll_away_share) == (20.0, share)
     assert policy_of(spec).roll_seconds == 600.0
+
+
+def test_percents_of_a_policy_are_shares_of_its_decisions():
+    manifest = copy.deepcopy(SERVICE)
+    manifest["spec"]["updatePolicy"] |= {"minGainPercent": 5, "dayRiskPercent": 20}
+    policy = policy_of(SpeculativeService.read(manifest, "x").spec)
+    assert (policy.min_gain, policy.day_risk) == (0.05, 0.2)
 
 
 def test_the_pause_after_undone_rolls_doubles_up_to_sixteen_times():
