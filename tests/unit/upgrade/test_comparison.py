@@ -70,6 +70,8 @@ def test_two_sound_engines_are_the_same():
     report = compare(BEFORE, AFTER, "eagle3/3")
     assert (report.word, report.needs, report.word.status) == (UpgradeWord.SAME, None, 0)
     assert report.versions == {"before": "0.31.0", "after": "0.32.0"}
+    shares = [one.after for one in report.findings if one.figure.startswith("accepted at position")]
+    assert shares == pytest.approx(ACCEPT)
     assert {one.figure for one in report.findings if one.word is None} == {
         *(f"accepted at position {place}" for place in (1, 2, 3)),
         "start",
