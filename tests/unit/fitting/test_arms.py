@@ -250,8 +250,10 @@ def test_acceptance_is_weighted_by_requests_and_its_scatter_bounds_it() -> None:
     ]
     found = fit(rows)
     assert found.tokens_per_step == pytest.approx(2.54)
-    low, high = found.acceptance.tokens_per_step_ci
-    assert 1 <= low < 2.54 < high <= 4
+    # At 90 %, of three rows: 2.92 standard errors.
+    assert found.acceptance.tokens_per_step_ci == pytest.approx((2.54 - 0.1652, 2.54 + 0.1652), abs=1e-3)
+    alike = fit([replace(row, requests=None) for row in rows])
+    assert alike.acceptance.tokens_per_step_ci == pytest.approx((2.5 - 0.1686, 2.5 + 0.1686), abs=1e-3)
 
 
 def test_survival_stands_for_tokens_per_step_where_a_drafter_always_drafts() -> None:
