@@ -211,6 +211,11 @@ def past(tmp_path: Path) -> str:
     return str(profile)
 
 
+@pytest.fixture
+def past_profile(past: str) -> Profile:
+    return Profile.from_json(Path(past).read_text())
+
+
 @pytest.mark.parametrize(
     ("runs", "word", "said"),
     [
@@ -494,7 +499,7 @@ def test_a_load_that_an_engine_does_not_bear_for_long_is_held_against_a_profile_
 @pytest.mark.parametrize(("status", "models"), [(401, []), (200, ["another"])])
 @in_virtual_time
 async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_has_started(
-    past, status, models
+    past_profile, status, models
 ):
     async def answer(request: web.Request) -> web.Response:
         if request.path != "/v1/models":
@@ -509,9 +514,8 @@ async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_
         after = Endpoint(str(server.make_url("/")), "tiny")
         with pytest.raises(EngineError, match=said):
             await try_upgrade(Endpoint(url, "tiny"), after, plan, list[str]().append)
-        profile = Profile.from_json(Path(past).read_text())
         with pytest.raises(EngineError, match=said):
-            await try_against(profile, ARM, after, plan, list[str]().append)
+            await try_against(past_profile, ARM, after, plan, list[str]().append)
 
 
 @in_virtual_time
