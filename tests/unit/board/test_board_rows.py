@@ -90,6 +90,7 @@ def test_an_invalid_spec_is_a_row_with_its_problem(settled):
         {"load_rps": math.nan},
         {"load_rps": math.inf},
         {"break_even_rps": math.inf},
+        {"break_even_rps": 0.0},
     ],
 )
 def test_a_load_or_a_break_even_that_is_not_known_has_no_bar(settled, fields):

@@ -81,6 +81,15 @@ def test_arms_are_compared_at_shared_lengths_where_lengths_differ():
     assert past.against_none(past.arms[0].points[0].arm, 0.9) is None
 
 
+@pytest.mark.parametrize("windows", [1, 4, 5, 6, 7])
+def test_chunks_of_a_time_hold_each_window_once(windows):
+    whole = grid_of(6)
+    chunks = list(whole.chunks(windows))
+    assert [one.first_s for one in chunks[1:]] == [one.last_s for one in chunks[:-1]]
+    assert (chunks[0].first_s, chunks[-1].last_s) == (whole.first_s, whole.last_s)
+    assert all(one.times - 1 <= windows for one in chunks)
+
+
 @pytest.mark.parametrize("rates", [RATES, day_rates(DAYS, 0.1, 9.0)])
 def test_rows_are_few_carry_errors_and_lose_no_request(rates):
     past = past_of(lawful(rates, noise=noise(1)))

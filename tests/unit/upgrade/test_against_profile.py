@@ -54,6 +54,15 @@ def test_windows_as_the_profile_expects_them_lose_nothing():
     assert report.word.status != 1
 
 
+def test_a_profile_without_bounds_of_tokens_per_step_leaves_them_uncompared():
+    bare = tuple(
+        replace(fit, acceptance=fit.acceptance and replace(fit.acceptance, tokens_per_step_ci=None))
+        for fit in profile().arms
+    )
+    report = compare_with_past(replace(profile(), arms=bare), ARM, EngineRecord(windows=(window(1, 1.0),)))
+    assert any("the profile has no bounds of them" in one.sentence for one in report.findings)
+
+
 @pytest.mark.parametrize(("pairs", "changes"), [(1, {}), (8, {"flag": "DriverLagging"})])
 def test_a_load_without_enough_windows_is_not_called_the_same(pairs, changes):
     """Tokens per step were compared, and the latency at eight clients was not."""
