@@ -63,6 +63,14 @@ def test_a_profile_without_bounds_of_tokens_per_step_leaves_them_uncompared():
     assert any("the profile has no bounds of them" in one.sentence for one in report.findings)
 
 
+def test_latencies_are_expected_at_the_lengths_that_the_windows_had():
+    lengths = Conditions(prompt_tokens=4 * TOKENS, output_tokens=TOKENS)
+    known = profile().predict(ARM, concurrency=8.0, conditions=lengths)
+    report = compared(*(window(pair, 8.0, prompt_tokens=4 * TOKENS) for pair in range(1, 9)))
+    (found,) = [one for one in report.findings if one.figure == "time to first token at 8 clients"]
+    assert found.before == pytest.approx(known.ttft_s, rel=1e-3)
+
+
 @pytest.mark.parametrize(("pairs", "changes"), [(1, {}), (8, {"flag": "DriverLagging"})])
 def test_a_load_without_enough_windows_is_not_called_the_same(pairs, changes):
     """Tokens per step were compared, and the latency at eight clients was not."""
