@@ -998,6 +998,13 @@ def test_a_driver_adds_points_to_runs_of_its_service_and_nothing_else(cluster, t
     assert "runs of its own service alone" in ask("code").stderr
     imported = [{"arm": "none", "configMap": {"name": "x", "keys": ["a"]}}]
     assert "as its service describes it" in ask("chat", importFrom=imported).stderr
+    # Who may not start pods is refused a gate by another policy too, and the API server names either.
+    cluster.kubectl("create", "role", "starts", f"--namespace={target}", "--verb=create", "--resource=pods")
+    cluster.kubectl(
+        "create", "rolebinding", "starts", f"--namespace={target}", "--role=starts",
+        f"--serviceaccount={target}:breakeven-chat",
+    )  # fmt: skip
+    until("it may start pods", lambda: as_driver("auth", "can-i", "create", "pods").stdout.strip() == "yes")
     assert "as its service describes it" in ask("chat", gate=["vllm:v0.31.0", "vllm:v0.32.0"]).stderr
     other = requested_run(target, "code", "", Trigger.MANUAL)
     foreign = cluster.kubectl(

@@ -194,7 +194,8 @@ async def test_the_pasts_of_300_services_are_one_query():
             asked.append(promql)
             return []
 
-    asked, services = list[str](), list[SpeculativeService]()
+    asked: list[str] = []
+    services = []
     for namespace, count in (("here", 160), ("there", 140)):
         manifest = copy.deepcopy(SERVICE)
         manifest["metadata"] |= {"namespace": namespace}
