@@ -50,6 +50,8 @@ def test_a_profile_that_knows_the_method_chooses_the_length_and_drops_what_loses
     assert all(one["speedup_ci"][1] < 1.0 for one in found)
     assert {one["best_k"] for one in found} == {1}
     assert "ngram" not in {one["method"] for one in bound["candidates"]}
+    others = next(one for one in bound["drafters"] if one["by"] == "others")
+    assert (others["speedup"], others["speedup_ci"], others["break_even_ci_rps"]) == (None, None, None)
     assert "the profile has no suffix: of these nothing is known at 1 rps" in bound["warnings"]
 
 

@@ -252,7 +252,7 @@ def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, past):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "one of --from-url and --from-profile is needed"),
+        ((), "expected one of --from-url and --from-profile"),
         (("--from-url", "http://new/"), "both http://new; expected two engines"),
         (("--from-url", "http://old", "--arm", "eagle3"), "expected none or such as eagle3/3"),
         (("--from-url", "http://old", "--concurrency", "1"), "expected two, a low and a high one"),
@@ -479,6 +479,8 @@ def test_requests_that_fail_are_held_against_a_profile_too(monkeypatch, past):
     found = {one["figure"]: one for one in told["findings"]}
     assert found["failed requests"]["word"] == told["word"] == "Refused", found
     assert result.exit_code == 1
+    assert "clients, after: " in result.stderr
+    assert "before: " not in result.stderr, "no such engine was asked"
 
 
 def test_a_load_that_an_engine_does_not_bear_for_long_is_held_against_a_profile_too(monkeypatch, past):

@@ -61,7 +61,7 @@ def _refuse_image(_context: click.Context, _parameter: click.Parameter, image: s
 @click.option(
     "--arm",
     metavar="METHOD/K",
-    help="The arm that both run, none or such as eagle3/3; refused if the first engine runs another.  [default: what it runs]",
+    help="The arm that both run, none or such as eagle3/3; Undecided if the first engine runs another.  [default: what it runs]",
 )
 @click.option(
     "--concurrency",
@@ -109,7 +109,7 @@ def command(
       breakeven gate --from-profile chat.json --arm eagle3/3 --to-url http://new:8000
     """
     if (from_url is None) == (from_profile is None):
-        raise click.UsageError("one of --from-url and --from-profile is needed")
+        raise click.UsageError("expected one of --from-url and --from-profile")
     if from_url is not None and from_url.rstrip("/") == to_url.rstrip("/"):
         raise click.UsageError(f"--from-url and --to-url are both {to_url}; expected two engines")
     report = asyncio.run(_report(from_url, from_profile, to_url, options))

@@ -164,10 +164,12 @@ def _drafter(found: Assessment, confidence: float, *, by_others: bool) -> dict[s
         if promise is None
         else f"{promise.row.method}/{promise.row.k} of {promise.row.model}, {promise.row.source}",
     }
+    names = ("speedup", "speedup_ci", "break_even_rps", "break_even_ci_rps")
     if own is not None:
-        names = ("speedup", "speedup_ci", "break_even_rps", "break_even_ci_rps")
         return shown | {name: getattr(own, name) for name in names} | {"by": "profile"}
-    return shown | ({"break_even_rps": found.others_break_even_rps, "by": "others"} if by_others else {})
+    if not by_others:
+        return shown
+    return shown | dict.fromkeys(names) | {"break_even_rps": found.others_break_even_rps, "by": "others"}
 
 
 def _warnings(

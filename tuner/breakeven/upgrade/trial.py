@@ -341,7 +341,7 @@ class _EnginesTried:
                 number = 1 + pair * len(plan.loads) + place
                 step = _step(load, number, alone_s, window_s)
                 if self._left_s() < len(order) * step.expected_s:
-                    self._say(f"the time is used after {pair} pairs of windows")
+                    self._say(f"the time is used after {counted(pair, 'pair')} of windows")
                     return
                 for side in order if pair % 2 == 0 else order[::-1]:
                     point = await self._window(side, trials[side], step)
@@ -370,7 +370,9 @@ class _EnginesTried:
         known = self.records[side]
         self.records[side] = replace(known, windows=(*known.windows, point))
         shown = "-" if point.tpot_mean_s is None else latency_text(point.tpot_mean_s)
-        self._say(f"pair {point.replicate} at {point.load}, {_SIDES[side]}: {shown} per token")
+        # Against a profile the only engine is that after the upgrade.
+        name = _SIDES[side - len(self.clients)]
+        self._say(f"pair {point.replicate} at {point.load}, {name}: {shown} per token")
 
     async def _first_answer(self, client: EngineClient, longest_s: float) -> tuple[Trial, float]:
         """The requests of the windows for an engine, and the latency of a lone one.
