@@ -27,8 +27,11 @@ ROOT = Path(__file__).parents[2]
 # In the order of a reader: the last one removes what the first one made.
 INSTALL = [ROOT / "docs" / f"{name}.md" for name in ("install", "large-fleets", "upgrade")]
 RUNBOOKS = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
-# A registry, a pod, or somebody who measures would be needed.
-_NEEDS_MORE = ("docker ", "kubectl wait", "kubectl logs", "curl ", "breakeven doctor")
+# A registry, a pod, somebody who measures, or an operator that has put a profile in force would be needed.
+_NEEDS_MORE = (
+    *("docker ", "kubectl wait", "kubectl logs", "curl ", "breakeven doctor"),
+    *("kubectl breakeven report", "kubectl breakeven doctor"),
+)
 _WORDS = {"NAMESPACE": "llm", "NAME": "chat", "PROFILE": "chat-p1", "LOAD": "4"}
 
 
