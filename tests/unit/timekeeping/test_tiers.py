@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
-from timekeeping import real_parts
+from timekeeping import real_parts, tiers
 from timekeeping.landings import seconds_by_file
 from timekeeping.stages import ROOT
 from timekeeping.tiers import LONGEST_S, PROCESSES, QUARTERS, chosen, covers
@@ -24,6 +26,21 @@ def test_a_file_runs_when_it_or_what_it_covers_changed():
     for changed in (covers(plugin)[0] + "explanation.py", "tests/cluster/test_kubectl_plugin.py"):
         assert all(plugin in chosen(FILES, commits, {changed}, {}) for commits in others)
     assert all(plugin not in chosen(FILES, commits, {"README.md"}, {}) for commits in others)
+
+
+def test_seconds_that_are_put_in_by_hand_hide_no_change(tmp_path, monkeypatch):
+    def committed(name, text):
+        (tmp_path / name).write_text(text)
+        for words in (("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", name)):
+            subprocess.run(("git", *words), cwd=tmp_path, check=True)
+
+    subprocess.run(("git", "init", "-q"), cwd=tmp_path, check=True)
+    monkeypatch.setattr(tiers, "ROOT", tmp_path)
+    monkeypatch.setattr(tiers, "STORED", tmp_path / "times.json")
+    committed("times.json", '{"measured": "today",\n"files": {}}\n')
+    committed("product.py", "1\n")
+    committed("times.json", '{"measured": "today",\n"files": {"a": 1}}\n')
+    assert "product.py" in tiers.changed_files()
 
 
 def test_the_quarter_comes_before_what_changed_and_both_end_with_the_time():
