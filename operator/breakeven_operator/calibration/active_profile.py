@@ -275,12 +275,12 @@ def account_of(
 ) -> tuple[CalibrationStatus, tuple[CalibrationRun, ...]]:
     """Count runs that ended; a run is marked as finished only after the status that counts it is written."""
     status = service.status.calibration or CalibrationStatus()
-    counted = status.last_run_time
+    before = status.last_run_time
     # Several may have ended since, and each of them counts.
     ended = tuple(sorted((run for run in runs if run.status.ended), key=_end_of))
     for run in ended:
         finished = run.status.finished_time
-        if finished is None or (counted is not None and finished <= counted):
+        if finished is None or (before is not None and finished <= before):
             continue
         spent = (status.total_gpu_seconds or 0.0) + (run.status.gpu_seconds_used or 0.0)
         if run.status.phase is RunPhase.SUPERSEDED:

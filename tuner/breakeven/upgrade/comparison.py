@@ -354,7 +354,7 @@ def judged_change(
 
 def too_few(name: str) -> Judged:
     """The finding of a figure whose windows are too few."""
-    said = "too few pairs of windows that both engines answered"
+    said = "too few windows that can be compared"
     finding = UpgradeFinding(name, None, None, None, None, UpgradeWord.UNDECIDED, said)
     return Judged(
         finding, f"{name}: at least {FEWEST_PAIRS} pairs of windows in which no request fails; more seconds"

@@ -435,12 +435,18 @@ async def _running(client: EngineClient) -> Arm:
     return Arm(UNNAMED, positions) if positions else NO_SPECULATION
 
 
+async def _asked(client: EngineClient, prompts: Prompts, number: int, output_tokens: int) -> RequestRecord:
+    """The record of one request."""
+    record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
+    await client.complete(prompts.prompt(number), output_tokens, record)
+    return record
+
+
 async def _alone_s(client: EngineClient, trial: Trial) -> float:
     """Latency of a lone request."""
-    record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
     # Far from the prompts of windows.
     number = -1
-    await client.complete(trial.prompts.prompt(number), trial.answers.pair(number).output_tokens, record)
+    record = await _asked(client, trial.prompts, number, trial.answers.pair(number).output_tokens)
     if not record.complete:
         raise EngineError(f"a first request failed ({record.error}); expected an answer")
     return record.latency_s
@@ -451,9 +457,7 @@ async def _fails(client: EngineClient, prose: ProsePrompts) -> bool:
     for _ in range(_TRIES):
         if await _gone(client) is not None:
             return False
-        record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
-        await client.complete(prose.prompt(0), 2, record)
-        if record.complete:
+        if (await _asked(client, prose, 0, 2)).complete:
             return False
     return True
 
@@ -462,8 +466,7 @@ async def _hit_share(client: EngineClient, prose: ProsePrompts) -> float | None:
     """Share of the prompt tokens of one round that the prefix cache held; None if it is not counted."""
     pages = [await client.metrics_page()]
     for number in range(_REQUESTS_OF_A_ROUND):
-        record = RequestRecord(scheduled_s=time.monotonic(), sent_s=time.monotonic())
-        await client.complete(prose.prompt(number), 2, record)
+        record = await _asked(client, prose, number, 2)
         if not record.complete:
             raise EngineError(f"a request with a shared prefix failed ({record.error}); expected an answer")
     pages.append(await client.metrics_page())
