@@ -88,6 +88,7 @@ def _touched(beginnings: Sequence[str], changed: Collection[str]) -> bool:
 
 
 def changed_files() -> Collection[str]:
+    """Files that changed since the stored times were measured."""
     # The line that a whole run writes: seconds of single files are also put in by hand.
     stored = _git("log", "-1", "--format=%H", "-G", '"measured":', "--", str(STORED.relative_to(ROOT)))
     return frozenset(_git("diff", "--name-only", stored, "HEAD").splitlines()) if stored else ()
