@@ -61,7 +61,8 @@ def file_profile(manifest: Manifest) -> ProfileEntry:
         service=NamespacedName(meta["namespace"], parsed.spec.service_ref.name),
         fingerprint=parsed.spec.fingerprint,
         gpu_product=parsed.spec.gpu_product,
-        created=parsed.spec.created_time or _creation(manifest),
+        # Whoever may write a profile can date it: none was measured after its object was made.
+        created=min(parsed.spec.created_time or _creation(manifest), _creation(manifest)),
         arms=frozenset(fit.arm.name for fit in profile.arms) | frozenset(failed) if profile else frozenset(),
         profile=profile,
         problem=problem,

@@ -17,7 +17,7 @@ from itertools import chain, product
 
 from breakeven.reasons import Reason
 from breakeven.serving.counted_window import Load
-from breakeven.serving.growths import Growths
+from breakeven.serving.growths import AHEAD_S, Growths
 from breakeven_operator import calibration
 from breakeven_operator.case import HOLD, SWITCH, FleetReading, LatencyReading, SeriesOwner
 from breakeven_operator.cluster.observer import grouped
@@ -296,7 +296,10 @@ def _fresh(
     """Of each reading whether its newest sample, and of the answer whether it, is younger than what counts as stale."""
     evaluated_s = fleet.evaluated_s if fleet is not None else None
     times_s = [evaluated_s, *(reading.stats.get(LAST_SEEN) for reading in readings)]
-    return tuple(time_s is not None and abs(now_s - time_s) <= staleness_s for time_s in times_s)
+    return tuple(
+        time_s is not None and -min(staleness_s, AHEAD_S) <= now_s - time_s <= staleness_s
+        for time_s in times_s
+    )
 
 
 def _version(manifest: Manifest) -> tuple[str, str]:

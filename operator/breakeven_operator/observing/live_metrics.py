@@ -323,7 +323,7 @@ def read_service(fleet: FleetReading, watched: WatchedPods) -> Live:
 
     The age of a sample is what the operator's clock says less the time that Prometheus' clock gave it. A server whose
     clock is ahead seems fresh for so much longer, and one that is behind old so much sooner; a difference beyond
-    `watched.source.staleness_seconds` leaves nothing to be trusted either way.
+    `watched.source.staleness_seconds`, or a minute ahead, leaves nothing to be trusted.
     """
     if fleet.error is not None:
         return Live(ClusterReason.METRICS_MISSING, f"Prometheus gives no answer: {fleet.error}")

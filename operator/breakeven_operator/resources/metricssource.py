@@ -158,7 +158,7 @@ class MetricsSource(Model):
     )
     staleness_seconds: int = row(
         "Age of the newest sample, by the operator's clock, beyond which the figures are not used "
-        "(MetricsStale); what the clocks of Prometheus and the operator differ by counts in it.",
+        "(MetricsStale); what the clocks of Prometheus and the operator differ by counts in it, ahead by a minute at most.",
         default=120,
         ge=1,
         le=86400,

@@ -61,7 +61,9 @@ class SpeculationProfileSpec(Model):
     model: str | None = row("Model it was measured with.", max_length=512)
     image: str | None = row("Engine image it was measured with.", max_length=1024)
     fingerprint: str = Field(max_length=64, description="It counts only for a target with this fingerprint.")
-    created_time: Time | None = row("When the last point was measured.")
+    created_time: Time | None = row(
+        "When the last point was measured, at the latest when the object was made."
+    )
     arms: tuple[ProfileArm, ...] = row(
         "The fitted law of each arm, for readers.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
     )

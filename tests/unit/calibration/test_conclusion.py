@@ -164,6 +164,15 @@ def test_an_arm_that_left_no_point_stands_in_the_profile_with_its_reason(fitting
     assert entry.failed == {"eagle/7": "EngineOutOfMemory"}
 
 
+def test_a_profile_that_is_dated_ahead_is_as_old_as_its_object(fitting):
+    """Else who may write profiles keeps one in force for ever."""
+    fitting.do(calibration.conclude(fitting.view(), outcome(*map(fit, LAWS)), fitting.now))
+    (manifest,) = fitting.profiles
+    made = manifest["metadata"] | {"uid": "p", "creationTimestamp": "2026-12-01T00:00:00Z"}
+    dated = manifest | {"metadata": made, "spec": manifest["spec"] | {"createdTime": "2099-01-01T00:00:00Z"}}
+    assert file_profile(dated).created.year == 2026
+
+
 @pytest.mark.parametrize("lost", ["no speculation", "speculation"])
 def test_without_something_to_compare_the_fit_is_rejected(fitting, lost):
     arms = {

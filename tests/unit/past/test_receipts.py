@@ -91,6 +91,7 @@ def test_bounds_widen_by_as_much_as_the_load_has_moved():
         (Unclaimed.EVIDENCE_STALE, {("stale", ()): 1.0}),
         (Unclaimed.EVIDENCE_STALE, {("doubt", (("reason", "AcceptanceDrifted"),)): 1.0}),
         (Unclaimed.EVIDENCE_STALE, {("roll_timestamp_seconds", tuple(PAIR.items())): ROLLED_S - 31 * 86_400.0}),
+        (Unclaimed.EVIDENCE_STALE, {("roll_timestamp_seconds", tuple(PAIR.items())): GRID.last_s + 61.0}),
         (Unclaimed.ROLL_UNDER_WAY, {("rollout_in_progress", ()): 1.0}),
         (Unclaimed.LOAD_UNKNOWN, {("inflight_requests", ()): float("nan")}),
         (Unclaimed.LOAD_UNKNOWN, {("inflight_requests", ()): -4.0}),
@@ -109,6 +110,15 @@ def test_hours_without_a_claim_have_a_word(word, changed):
     assert (one.claimed_hours, one.unclaimed_hours) == (0.0, {word: pytest.approx(HOURS)})
     assert one.request_saved_s == one.gpu_hours_saved == Estimate()
     assert word in MEANINGS
+
+
+def test_evidence_that_is_dated_ahead_of_its_sample_claims_nothing():
+    *figures, evidence = series()
+    ahead = replace(
+        evidence, values=tuple(TimedValue(one.time_s, one.time_s + 61.0) for one in evidence.values)
+    )
+    (one,) = receipts([*figures, ahead], GRID)
+    assert one.unclaimed_hours == {Unclaimed.LOAD_UNKNOWN: pytest.approx(HOURS)}
 
 
 def test_a_gain_that_shrinks_by_the_law_is_claimed_smaller_and_one_that_grows_is_not_claimed():

@@ -22,6 +22,7 @@ from breakeven.estimate import Estimate
 from breakeven.past.courses import TimeGrid
 from breakeven.planning.capacity import replicas_for
 from breakeven.readers.prometheus import Samples
+from breakeven.serving.growths import fresh
 
 METRICS: Final = (
     "stale", "rollout_in_progress", "current_arm_info", "inflight_requests", "load_requests_per_second",
@@ -63,11 +64,11 @@ MEANINGS: Final[Mapping[str, str]] = {
     Unclaimed.OPERATOR_SILENT: "Prometheus has no sample of the operator",
     Unclaimed.TWO_OPERATORS: "two operators wrote about the service at the same time",
     Unclaimed.ROLL_UNDER_WAY: "pods of two arms ran",
-    Unclaimed.LOAD_UNKNOWN: "running arm, ready replicas or requests in flight were not known, or are older than 15 min",
+    Unclaimed.LOAD_UNKNOWN: "running arm, ready replicas or requests in flight were not known, or are older than 15 min or ahead of now",
     Unclaimed.NO_EXPERIMENT: "no roll was measured yet, and there is no control",
     Unclaimed.OTHER_ARM: "another arm ran than the last measured roll led to",
     Unclaimed.OTHER_LOAD: "the load, or the speedup by the law, was beyond a factor of 1.5 of the measured roll",
-    Unclaimed.EVIDENCE_STALE: "the measurement is older than 30 days, requests have drifted since, no profile is of the engine of now, or the operator could not decide",
+    Unclaimed.EVIDENCE_STALE: "the measurement is older than 30 days or ahead of now, requests have drifted since, no profile is of the engine of now, or the operator could not decide",
 }
 
 
@@ -284,7 +285,13 @@ def _judged(
         return Unclaimed.ROLL_UNDER_WAY
     arms = [arm for (arm,), value in seen.values.get("current_arm_info", {}).items() if value == 1.0]
     inflight, ready, at = map(seen.one, ("inflight_requests", "ready_replicas", "evidence_timestamp_seconds"))
-    if len(arms) != 1 or inflight is None or ready is None or at is None or time_s - at > _OLDEST_LOAD_S:
+    if (
+        len(arms) != 1
+        or inflight is None
+        or ready is None
+        or at is None
+        or not fresh(at, time_s, _OLDEST_LOAD_S)
+    ):
         return Unclaimed.LOAD_UNKNOWN
     measured = _by_control(seen, arms[0]) or _by_roll(seen, arms[0], time_s)
     if isinstance(measured, Unclaimed):
@@ -334,7 +341,12 @@ def _by_roll(seen: _Moment, arm: str, time_s: int) -> _Measured | Unclaimed:
     drifted = any(seen.values.get("doubt", {}).get((word,)) == 1.0 for word in _DRIFTS)
     # The operator says no speedup while no profile is of the engine of now, as after an upgrade.
     drifted = drifted or not seen.values.get("speedup_ratio")
-    if drifted or rolled_s is None or time_s - rolled_s > _OLDEST_ROLL_S or not _positive(speedup.value):
+    if (
+        drifted
+        or rolled_s is None
+        or not fresh(rolled_s, time_s, _OLDEST_ROLL_S)
+        or not _positive(speedup.value)
+    ):
         return Unclaimed.EVIDENCE_STALE
     load = seen.one("load_requests_per_second")
     measured = _finite(seen.values.get("roll_load_requests_per_second", {}).get(pair))

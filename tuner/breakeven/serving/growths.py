@@ -43,6 +43,9 @@ _MOVED_SIGMAS = 3.0
 _MOVED_SHARE = 0.1
 """Share of finished requests by which it may differ at most: among many that are in flight chance explains far more."""
 
+AHEAD_S = 60.0
+"""Seconds by which clocks of a cluster may differ: a time further ahead was not read off a clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class Growths:
@@ -333,6 +336,11 @@ def missing(counters: Growths, needed: Collection[str]) -> list[str]:
     return [name for name in needed if name not in counters.stats]
 
 
+def fresh(seen_s: float, now_s: float, allowed_s: float) -> bool:
+    """Whether a time is at most `allowed_s` ago; one that is more than a minute ahead is no time of a sample."""
+    return -min(allowed_s, AHEAD_S) <= now_s - seen_s <= allowed_s
+
+
 def stale(
     pod: str, seen_s: float | None, evaluated_s: float | None, now_s: float, allowed_s: float
 ) -> str | None:
@@ -348,7 +356,7 @@ def stale(
     figures = {"pod": pod, "allowed_s": allowed_s}
     if seen_s is None:
         return said("no sample", **figures)
-    if abs(now_s - seen_s) <= allowed_s:
+    if fresh(seen_s, now_s, allowed_s):
         return None
     if seen_s > now_s:
         return said("future sample", **figures, ahead_s=seen_s - now_s)
