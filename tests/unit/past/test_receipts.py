@@ -374,8 +374,22 @@ def test_an_answer_that_is_refused_names_the_service_that_was_asked_about():
             return [Samples({"specsvc_namespace": "llm", "specsvc": "chat"}, ())]
         raise BreakevenError("Prometheus answered with more than 16 MiB")
 
-    with pytest.raises(BreakevenError, match="llm/chat: Prometheus answered with more than 16 MiB; --match"):
+    with pytest.raises(BreakevenError, match=r"^llm/chat: Prometheus answered with more than 16 MiB$"):
         answered(reading([], GRID.last_s, 3600), ask)
+
+
+def test_a_service_whose_answer_is_refused_is_left_out_by_name_and_others_are_read():
+    def ask(question):
+        if "service_info" in question.promql:
+            return [Samples({"specsvc_namespace": one, "specsvc": "chat"}, ()) for one in ("evil", "llm")]
+        if 'specsvc_namespace="evil"' in question.promql:
+            raise BreakevenError("Prometheus answered with more than 16 MiB")
+        return series() if "(ready_replicas" not in question.promql else []
+
+    said = []
+    found = answered(reading([], GRID.last_s, 3600, said.append), ask)
+    assert [(one.service.namespace, one.claimed_hours) for one in found] == [("llm", pytest.approx(HOURS))]
+    assert said == ["evil/chat: Prometheus answered with more than 16 MiB; the service is left out"]
 
 
 def test_no_cell_of_a_label_is_a_formula():

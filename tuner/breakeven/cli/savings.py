@@ -14,6 +14,7 @@ from breakeven.cli.output import (
     json_option,
     print_table,
     print_text,
+    print_warnings,
 )
 from breakeven.cli.parameters import Number
 from breakeven.cli.prometheus_options import (
@@ -25,21 +26,25 @@ from breakeven.cli.prometheus_options import (
 from breakeven.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from breakeven.past.receipts import Receipt
     from breakeven.serving.promql import Matcher
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
-def _read(server: AskedPrometheus, matchers: list[Matcher], since_s: int) -> tuple[Receipt, ...]:
-    """Receipts of a past.
+def _read(
+    server: AskedPrometheus, matchers: list[Matcher], since_s: int, say: Callable[[str], None]
+) -> tuple[Receipt, ...]:
+    """Receipts of a past; `say` gets a line of each service that is left out.
 
     Raises:
         BreakevenError: no usable answer, or no series of an operator.
     """
     from breakeven.past.receipt_reading import answered, reading
 
-    return answered(reading(matchers, time.time(), since_s), server.asked)
+    return answered(reading(matchers, time.time(), since_s, say), server.asked)
 
 
 def _price(server: AskedPrometheus, given: float | None) -> float | None:
@@ -119,13 +124,19 @@ def command(form: str, *, as_json: bool, **options: Any) -> None:
         for label, name in (("specsvc_namespace", "namespace"), ("specsvc", "service"))
         if options[name] is not None
     ]
-    found = _read(server, matchers, options["since_s"])
+    left_out: list[str] = []
+    found = _read(server, matchers, options["since_s"], left_out.append)
     price = _price(server, options["price"])
     if as_json or form == "json":
-        echo_result(document(found, price, currency) | {"confidence": DEFAULT_CONFIDENCE})
+        echo_result(
+            document(found, price, currency) | {"confidence": DEFAULT_CONFIDENCE, "warnings": left_out}
+        )
     elif form == "csv":
         click.echo(focus_csv(found, price, currency), nl=False)
+        for line in left_out:
+            click.echo(f"! {line}", err=True)
     else:
         print_table(*table(found, price, currency))
         for one in notes(found):
             print_text(one, mark="  ")
+        print_warnings(left_out)

@@ -25,11 +25,13 @@ Reading = Generator[RangeQuestion, Sequence[Samples], tuple[Receipt, ...]]
 """Yields questions, takes their answers, and returns receipts."""
 
 
-def reading(matchers: Sequence[Matcher], now_s: float, past_s: float) -> Reading:
-    """Receipts of the services that the matchers choose, over a past (s) that ends now.
+def reading(
+    matchers: Sequence[Matcher], now_s: float, past_s: float, say: Callable[[str], None] = lambda _: None
+) -> Reading:
+    """Receipts of the services that the matchers choose, over a past (s) that ends now; `say` gets a line of each that is left out.
 
     Raises:
-        BreakevenError: Prometheus has no series of such services.
+        BreakevenError: Prometheus has no series of such services, or no usable answer about any of them.
     """
     grid = TimeGrid.of_past(now_s, past_s, STEP_S)
     chosen = ",".join(one.render() for one in matchers)
@@ -43,18 +45,22 @@ def reading(matchers: Sequence[Matcher], now_s: float, past_s: float) -> Reading
             f"no series {PREFIX}service_info{{{chosen}}}; expected a Prometheus that scrapes the operator's /metrics"
         )
     every: list[Receipt] = []
+    refused: list[str] = []
     for one in found:
         of_one = [Matcher(label, "=", one.labels.get(label, "")) for label in _OF_SERVICE]
         own = ",".join(each.render() for each in (*of_one, *matchers))
-        for part in grid.chunks(_WINDOWS):
-            try:
+        known = len(every)
+        try:
+            for part in grid.chunks(_WINDOWS):
                 every += yield from _of_part(own, part)
-            except BreakevenError as error:
-                # Whoever is scraped can make one service's answer as large as he likes.
-                said = f"{'/'.join(label.value for label in of_one[1:])}: {error}"
-                raise BreakevenError(
-                    f"{said}; --match specsvc_namespace!=NAME leaves services out"
-                ) from error
+        except BreakevenError as error:
+            # Whoever is scraped can make one service's answer as large as he likes.
+            del every[known:]
+            refused.append(f"{'/'.join(label.value for label in of_one[1:])}: {error}")
+            if len(refused) == len(found):
+                raise BreakevenError(refused[0]) from error
+    for line in refused:
+        say(f"{line}; the service is left out")
     return added(every)
 
 
@@ -66,8 +72,9 @@ def answered(asking: Reading, ask: Callable[[RangeQuestion], Sequence[Samples]])
             try:
                 answer = ask(question)
             except BreakevenError as error:
-                asking.throw(error)
-            question = asking.send(answer)
+                question = asking.throw(error)
+            else:
+                question = asking.send(answer)
     except StopIteration as done:
         found: tuple[Receipt, ...] = done.value
         return found
