@@ -40,7 +40,7 @@ def measured(arm: Arm, clients: int) -> Point:
         WindowStatistics(
             seconds=60.0,
             requests=400,
-            failed=0,
+            errors={},
             offered_rps=clients / latency_s,
             achieved_rps=clients / latency_s,
             mean_inflight=float(clients),

@@ -27,7 +27,7 @@ def one_point():
     clients = WindowStatistics(
         20,
         200,
-        0,
+        {},
         10,
         10,
         5,

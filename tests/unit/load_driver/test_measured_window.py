@@ -19,7 +19,7 @@ SPREAD = Spread(1.0, 0.9, 1.5, 2.0)
 STEADY = WindowStatistics(
     seconds=30.0,
     requests=300,
-    failed=0,
+    errors={},
     offered_rps=10.0,
     achieved_rps=10.0,
     mean_inflight=10.0,
@@ -56,7 +56,7 @@ def seen(**changes: float) -> MeasuredWindow:
         (seen(send_lag_mean_s=0.03), (Reason.DRIVER_LAGGING,)),
         (seen(send_lag_p99_s=0.3), (Reason.DRIVER_LAGGING,)),
         (seen(send_lag_p99_s=0.2), ()),
-        (seen(failed=1), (Reason.REQUESTS_FAILED,)),
+        (seen(errors={"HTTP 500": 1}), (Reason.REQUESTS_FAILED,)),
         (seen(achieved_rps=7.0), (Reason.SATURATED_POINT,)),
         (seen(achieved_rps=9.9), ()),
         (seen(mean_inflight=12.0), (Reason.NOT_STEADY,)),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from breakeven.answering.answer import JudgedSet
 from breakeven.points.point import LoadMode, Point
 from breakeven.upgrade.comparison import compare
-from breakeven.upgrade.record import EngineRecord, UpgradeReport, UpgradeWord
+from breakeven.upgrade.record import EngineRecord, UpgradeFinding, UpgradeReport, UpgradeWord
 from fakes.gate_worlds import judged_world
 
 PAIRS, ACCEPT = 8, (0.6, 0.4, 0.2)
@@ -134,24 +134,47 @@ def test_an_engine_whose_thinking_changed_is_found_by_its_judgement_of_the_old_a
     assert found(report, "answers") is UpgradeWord.ANSWERS_DIFFER
 
 
-def test_requests_that_fail_are_said():
-    def failing(each: float) -> tuple[Point, ...]:
-        return tuple(replace(one, failed=each) for one in windows(seed=2))
+def failing(each: float, error: str = "HTTP 500", **changes: object) -> EngineRecord:
+    """An engine some of whose requests fail in each window."""
+    failed = tuple(replace(one, failed=each) for one in windows(seed=2))
+    return record(windows=failed, errors={error: int(each) * len(failed)}, **changes)
 
-    assert compare(BEFORE, replace(AFTER, windows=failing(5.0))).word is UpgradeWord.REFUSED
-    for failed in (1.0, 50.0):
+
+def failed_requests(report: UpgradeReport) -> UpgradeFinding:
+    return next(one for one in report.findings if one.figure == "failed requests")
+
+
+def test_requests_that_fail_are_said():
+    report = compare(BEFORE, failing(5.0))
+    assert report.word is UpgradeWord.REFUSED
+    assert failed_requests(report).sentence == (
+        "80 requests of the load failed, 0 before; most often HTTP 500, 80 times"
+    )
+    for failed in (1, 50):
         once = (replace(AFTER.windows[0], failed=failed), *AFTER.windows[1:])
-        report = compare(BEFORE, replace(AFTER, windows=once))
+        report = compare(BEFORE, replace(AFTER, windows=once, errors={"HTTP 500": failed}))
         assert report.word is UpgradeWord.UNDECIDED, "a connection that broke takes all requests of a window"
         assert "windows in which no request fails" in str(report.needs)
 
 
+def test_requests_that_are_turned_away_are_overload_that_the_other_engine_bore_or_not():
+    turned_away = failing(5.0, "HTTP 429")
+    found = failed_requests(compare(BEFORE, turned_away))
+    assert found.word is UpgradeWord.SLOWER
+    assert "most often HTTP 429, 80 times" in found.sentence
+    both = compare(turned_away, turned_away)
+    few = replace(AFTER, windows=(*turned_away.windows[:2], *AFTER.windows[2:]), errors={"HTTP 429": 10})
+    for report in (both, compare(BEFORE, few)):
+        assert failed_requests(report).word is UpgradeWord.UNDECIDED
+        assert "no limit in front of the engine" in str(report.needs)
+
+
 def test_an_engine_of_before_that_fails_requests_bears_less_load_and_is_not_taken_for_faster():
     refusing = tuple(replace(one, failed=50.0) for one in windows(0.5))
-    report = compare(record(windows=refusing), AFTER)
+    report = compare(record(windows=refusing, errors={"HTTP 500": 800}), AFTER)
     assert report.word is UpgradeWord.UNDECIDED
     assert "in which no request fails" in str(report.needs)
-    shown = next(one for one in report.findings if one.figure == "failed requests")
+    shown = failed_requests(report)
     assert (shown.before, shown.after, shown.word) == (800.0, 0.0, None)
     few = (*refusing[:2], *windows()[2:])
     assert compare(record(windows=few), AFTER).word is UpgradeWord.SAME, "the other windows are compared"

@@ -376,7 +376,9 @@ async def test_an_engine_that_others_use_is_not_compared(side):
         task.cancel()
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], bool]) -> None:
+def failing(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], bool], error: str = "HTTP 500"
+) -> None:
     """Requests of a load fail at once where a function of their engine says so."""
     complete = EngineClient.complete
 
@@ -385,7 +387,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[EngineClient], boo
             await complete(client, prompt, tokens, record)
             return
         await asyncio.sleep(0.01)
-        record.error, record.done_s = "HTTP 500", asyncio.get_running_loop().time()
+        record.error, record.done_s = error, asyncio.get_running_loop().time()
 
     monkeypatch.setattr(EngineClient, "complete", some)
 
@@ -469,6 +471,29 @@ async def test_an_engine_that_answers_no_request_of_a_load_is_not_left_undecided
     assert "2 clients: no answer in" in report.findings[0].sentence
     assert "HTTP 500" in report.findings[0].sentence
     assert any("HTTP 500" in line for line in said)
+
+
+@in_virtual_time
+async def test_an_engine_of_now_that_turns_requests_away_is_full_and_refuses_nothing(monkeypatch, addresses):
+    """Such as behind a limit of rates: at one client, at two, and with each field."""
+    said, whole = list[str](), EngineClient.whole
+
+    async def picky(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
+        if addresses[client] == new and "seed" in body and "messages" in body:
+            raise EngineError("HTTP 429")
+        return await whole(client, path, body)
+
+    def fails(client: EngineClient) -> bool:
+        return addresses[client] == new and any("at 1 client, after" in line for line in said)
+
+    monkeypatch.setattr(EngineClient, "whole", picky)
+    failing(monkeypatch, fails, "HTTP 429")
+    async with both(engine()) as (old, new):
+        report = await tried((old, new), said, 50.0)
+    found = {one.figure: one for one in report.findings}
+    assert found["fields"].word is UpgradeWord.SAME
+    assert found["failed requests"].word is report.word is UpgradeWord.SLOWER
+    assert "most often HTTP 429" in found["failed requests"].sentence
 
 
 def test_requests_that_fail_are_held_against_a_profile_too(monkeypatch, past):

@@ -20,6 +20,7 @@ from breakeven.answering.answer import (
 from breakeven.answering.prompt_set import ANSWER_TOKENS, Form, GatePrompt, shipped_prompts, with_own
 from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.dataset import Dataset
+from breakeven.load_driver.window import TURNED_AWAY
 
 # One of so many requests is asked alone too: alone an answer takes its whole latency.
 _ALONE_EVERY = 10
@@ -60,13 +61,13 @@ async def ask(
 
 
 async def refuses(client: EngineClient, prompt: GatePrompt, longest_s: float, tokens: int) -> bool:
-    """Whether an engine answers a request with an error; one that takes longer does not."""
+    """Whether an engine answers a request with an error; one that takes longer, or turns it away, does not."""
     path, body = _request(prompt, tokens)
     try:
         async with asyncio.timeout(longest_s):
             await client.whole(path, body)
-    except EngineError:
-        return True
+    except EngineError as error:
+        return TURNED_AWAY not in str(error)
     except TimeoutError:
         return False
     return False

@@ -30,7 +30,13 @@ _ROLE_EVENT = b'"role"'
 
 
 class EngineError(BreakevenError):
-    """The engine cannot be reached or answers what no vLLM answers; one line."""
+    """The engine cannot be reached or answers what no vLLM answers; one line.
+
+    Attributes:
+        errors: how often each error of a request is behind it, if it is of several.
+    """
+
+    errors: Mapping[str, int] = {}
 
 
 class InFlight:

@@ -30,7 +30,15 @@ from breakeven.load_driver.client import EngineClient, EngineError
 from breakeven.load_driver.counters import between, read_counters
 from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.sent_workload import PROMPTS_PER_POINT, OutputLengths, Prompts
-from breakeven.load_driver.window import CUT_OFF, RequestRecord, WindowStatistics, relative_error, summarise
+from breakeven.load_driver.window import (
+    CUT_OFF,
+    RequestRecord,
+    WindowStatistics,
+    errors_of,
+    relative_error,
+    summarise,
+)
+from breakeven.phrases import counted
 from breakeven.points.point import COLUMNS, ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import (
     FEWEST_GENERATIONS,
@@ -97,7 +105,7 @@ async def measure(
     `on_progress` is called about twice a second with the seconds spent on this point.
 
     Raises:
-        EngineError: no request at all was answered; the first error is named.
+        EngineError: no request at all was answered; the most frequent error is named.
     """
     run = _Drive(client, trial, step, on_progress)
     async with run.under_load(seed) as sender:
@@ -112,9 +120,13 @@ async def measure(
         answered = await run.tail(end_s)
     seen = summarise(run.records, start_s, end_s, step.company_s)
     if seen is None:
-        errors = [record.error for record in run.records if record.error not in {None, CUT_OFF}]
-        what = errors[0] if errors else "all still in flight"
-        raise EngineError(f"{step.load}: no answer in {end_s - run.begun_s:.0f} s ({what}); expected some")
+        errors = errors_of(run.records)
+        what = next(
+            (f"{one}, {counted(often, 'time')}" for one, often in errors.items()), "all still in flight"
+        )
+        error = EngineError(f"{step.load}: no answer in {end_s - run.begun_s:.0f} s ({what}); expected some")
+        error.errors = errors
+        raise error
     readings = [read_counters(page) for page in run.pages]
     return MeasuredWindow(
         trial.arm,

@@ -14,7 +14,8 @@ second to 2 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,6 +25,8 @@ from breakeven.laws.arrays import FloatArray
 
 BATCHES = 10
 CUT_OFF = "cut off by the driver"
+TURNED_AWAY = "HTTP 429"
+"""The error of a request that came at a wrong time: it says nothing of what the engine can answer."""
 
 
 @dataclass(slots=True)
@@ -91,7 +94,7 @@ class WindowStatistics:
 
     Attributes:
         requests: complete requests sent in the window.
-        failed: requests sent in the window that the engine refused or broke off.
+        errors: what went wrong with requests sent in the window that the engine refused or broke off, and how often.
         offered_rps: requests sent per second.
         achieved_rps: complete answers per second in the window, whenever their request was sent.
         mean_inflight: time average of the requests in flight.
@@ -108,7 +111,7 @@ class WindowStatistics:
 
     seconds: float
     requests: int
-    failed: int
+    errors: Mapping[str, int]
     offered_rps: float
     achieved_rps: float
     mean_inflight: float
@@ -125,11 +128,22 @@ class WindowStatistics:
     relative_error: float
 
     @property
+    def failed(self) -> int:
+        """Number of those requests."""
+        return sum(self.errors.values())
+
+    @property
     def little_residual(self) -> float:
         """|N - rate * L| / N: how far the window is from a steady state (Little's law), relative."""
         if not self.mean_inflight > 0:
             return math.inf
         return abs(self.mean_inflight - self.offered_rps * self.latency.mean_s) / self.mean_inflight
+
+
+def errors_of(records: Iterable[RequestRecord]) -> Mapping[str, int]:
+    """How often each error ended a request, the most frequent one first."""
+    errors = Counter(one.error for one in records if one.error is not None and one.error != CUT_OFF)
+    return dict(errors.most_common())
 
 
 def mean_inflight(records: Sequence[RequestRecord], start_s: float, end_s: float) -> float:
@@ -164,7 +178,7 @@ def summarise(
     return WindowStatistics(
         seconds=seconds,
         requests=len(complete),
-        failed=sum(record.error not in {None, CUT_OFF} for record in sent),
+        errors=errors_of(sent),
         offered_rps=len(sent) / seconds,
         achieved_rps=len(finished) / seconds,
         mean_inflight=mean_inflight(records, start_s, end_s),

@@ -18,6 +18,7 @@ import numpy as np
 from breakeven.answering.answer import JudgedSet
 from breakeven.answering.answer_gate import ERROR_RATE as ANSWERS_ERROR_RATE
 from breakeven.answering.answer_gate import counted_more_often, judge_arm
+from breakeven.load_driver.window import TURNED_AWAY
 from breakeven.phrases import counted, figure, latency_text, percent
 from breakeven.planning.roll_experiment import USUAL_COUNTS_AS, mean_of_blocks
 from breakeven.points.point import ImposedLoad, Point
@@ -136,18 +137,26 @@ def _fields(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
 
 def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     """Requests of the load that an engine refused or broke off."""
-    old, new = (sum(one.failed or 0.0 for one in record.windows) for record in (before, after))
-    if new <= 0.0:
-        if old > 0.0:
-            said = f"{old:.0f} requests of the load failed before, and none fails now"
+    old, new = (sum(record.errors.values()) for record in (before, after))
+    if not new:
+        if old:
+            said = f"{old} requests of the load failed before, and none fails now"
             yield Judged(UpgradeFinding("failed requests", old, new, None, None, None, said))
         return
-    # One event, such as a connection that breaks, takes all requests of a window.
-    often = sum(bool(one.failed) for one in after.windows) >= FEWEST_PAIRS
-    lost = often and counted_more_often(round(new), round(old)) < _SURE_LEVEL
-    said = f"{new:.0f} requests of the load failed, {old:.0f} before"
-    word = UpgradeWord.REFUSED if lost else UpgradeWord.UNDECIDED
-    needs = None if lost else "windows in which no request fails"
+    error = max(after.errors, key=lambda one: after.errors[one])
+    if error == TURNED_AWAY:
+        # An engine, or what stands before it, that is full: which windows did the other engine bear?
+        bore = [{(one.replicate, one.load) for one in loaded(record.windows)} for record in (before, after)]
+        lost = counted_more_often(len(bore[0] - bore[1]), len(bore[1] - bore[0])) < _SURE_LEVEL
+        loss, wanted = UpgradeWord.SLOWER, "a lower load, or no limit in front of the engine"
+    else:
+        # One event, such as a connection that breaks, takes all requests of a window.
+        often = sum(bool(one.failed) for one in after.windows) >= FEWEST_PAIRS
+        lost = often and counted_more_often(new, old) < _SURE_LEVEL
+        loss, wanted = UpgradeWord.REFUSED, "windows in which no request fails"
+    said = f"{counted(new, 'request')} of the load failed, {old} before; most often {error}, {counted(after.errors[error], 'time')}"
+    word = loss if lost else UpgradeWord.UNDECIDED
+    needs = None if lost else wanted
     yield Judged(UpgradeFinding("failed requests", old, new, None, None, word, said), needs)
 
 

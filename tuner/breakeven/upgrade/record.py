@@ -43,6 +43,7 @@ class EngineRecord:
         accepted, refused: names of the service's fields that were tried, and prompts of a length that only one engine takes.
         start_s: from the start of the process to the first answer.
         kv_tokens: tokens of context that fit in the KV cache.
+        errors: what went wrong with requests of the load, and how often.
         failure: why the engine does not answer, in one line; None if it does.
     """
 
@@ -55,6 +56,7 @@ class EngineRecord:
     refused: tuple[str, ...] = ()
     start_s: float | None = None
     kv_tokens: int | None = None
+    errors: Mapping[str, int] = field(default_factory=dict)
     failure: str | None = None
 
 

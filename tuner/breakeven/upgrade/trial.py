@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from breakeven.answering.answer import AnswerSet
@@ -18,7 +19,7 @@ from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.sent_workload import Prompts, ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import check_arm, sized_prose
-from breakeven.load_driver.window import RequestRecord
+from breakeven.load_driver.window import TURNED_AWAY, RequestRecord
 from breakeven.phrases import counted, latency_text
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
@@ -237,19 +238,23 @@ class _EnginesTried:
             self._say(f"{_SIDES[side]}: {len(accepted)} of {len(found)} fields accepted")
 
     async def _accepts(self, client: EngineClient, name: str) -> bool | None:
-        """Whether an engine answers a request with a field; None if the time is over."""
+        """Whether an engine answers a request with a field; None if the time is over, or the request was turned away."""
+        taken: bool | None = False
         for _ in range(_TRIES):
             try:
                 async with asyncio.timeout(self._left_s()):
                     await client.whole("/v1/chat/completions", request_with(name))
-            except EngineError:
-                if await _gone(client) is not None:
+            except EngineError as error:
+                taken = None if TURNED_AWAY in str(error) else False
+                if taken is None:
+                    await asyncio.sleep(1.0)
+                elif await _gone(client) is not None:
                     return False
                 continue
             except TimeoutError:
                 return None
             return True
-        return False
+        return taken
 
     async def prefixes(self) -> None:
         """Rounds of requests that begin alike, one after the other, in both engines in turns."""
@@ -324,7 +329,7 @@ class _EnginesTried:
             try:
                 trial, lone_s = await self._first_answer(client, longest_s)
             except EngineError as error:
-                if client is self.clients[0]:
+                if client is self.clients[0] or self._full(error):
                     raise
                 # The engine before has answered the same request.
                 self.records[-1] = replace(self.records[-1], failure=str(error))
@@ -359,12 +364,26 @@ class _EnginesTried:
             if client is not self.clients[-1]:
                 raise
             self._say(str(error))
+            if self._full(error):
+                return None
             self._broken.append(step.load)
             if self._broken.count(step.load) == FEWEST_PAIRS:
                 # The engine before has answered the same requests, or requests alike when the profile was measured.
                 self.records[-1] = replace(self.records[-1], failure=str(error))
             return None
+        self._count(side, seen.clients.errors)
         return seen.point()
+
+    def _full(self, error: EngineError) -> bool:
+        """Whether the engine after the upgrade turned requests away, which are counted."""
+        full = TURNED_AWAY in str(error)
+        if full:
+            self._count(-1, error.errors or {TURNED_AWAY: 1})
+        return full
+
+    def _count(self, side: int, errors: Mapping[str, int]) -> None:
+        known = self.records[side]
+        self.records[side] = replace(known, errors=Counter(known.errors) + Counter(errors))
 
     def _keep(self, side: int, point: Point) -> None:
         known = self.records[side]
@@ -457,7 +476,8 @@ async def _fails(client: EngineClient, prose: ProsePrompts) -> bool:
     for _ in range(_TRIES):
         if await _gone(client) is not None:
             return False
-        if (await _asked(client, prose, 0, 2)).complete:
+        record = await _asked(client, prose, 0, 2)
+        if record.complete or record.error == TURNED_AWAY:
             return False
     return True
 
