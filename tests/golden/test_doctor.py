@@ -57,7 +57,8 @@ def answering(answer: bytes | None = None, status: int = 200) -> Iterator[tuple[
         def do_GET(self) -> None:
             query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)["query"][0]
             asked.append(query)
-            document = {"status": "success", "data": {"resultType": "vector", "result": vector(query)}}
+            found = vector(query) if answer is None else []
+            document = {"status": "success", "data": {"resultType": "vector", "result": found}}
             body = json.dumps(document).encode() if answer is None else answer
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -99,6 +100,14 @@ def test_the_text_says_the_same() -> None:
     assert [line[2:] for line in done.stdout.splitlines() if line.startswith("! ")] == [
         f"{finding['cause']}: {finding['evidence']}" for finding in stored["findings"]
     ]
+
+
+def test_a_prometheus_without_a_series_of_the_model_is_said_and_no_success() -> None:
+    empty = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
+    with answering(empty) as (url, _):
+        done = breakeven("doctor", "--prometheus", url, "--model", "chat")
+    assert done.returncode == 1
+    assert "?: Prometheus holds no vLLM series of this model" in done.stdout
 
 
 def test_other_acceptance_and_lengths_are_judged_as_predict_does() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,7 @@ def command(
     With a profile of the same engine the answer has bounds, at the live acceptance and lengths unless others are given.
     Without a profile only causes that the live figures show by themselves are named. The following have a name each: pods
     that are gone, old samples, series that ended, missing series, counts that
-    are no numbers or cannot be, failed requests and requests that clients gave up.
+    are no numbers or cannot be, failed requests and requests that clients gave up. Without any series of the model the status is 1.
 
     \b
     Example:
@@ -93,6 +94,7 @@ def command(
     """
     from breakeven.profile import Conditions
     from breakeven.serving.diagnosis import diagnose
+    from breakeven.serving.findings import Cause
     from breakeven.serving.promql import Matcher
 
     if profile_path is not None and (method is None or k is None):
@@ -119,6 +121,8 @@ def command(
         )
     else:
         _print(diagnosis)
+    if any(one.cause is Cause.NO_SERIES for one in diagnosis.findings):
+        sys.exit(1)
 
 
 def _print(diagnosis: Diagnosis) -> None:
