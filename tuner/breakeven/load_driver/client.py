@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -163,7 +164,7 @@ class EngineClient:
             async with self.session.get(f"{self._base}/metrics") as answer:
                 return await self._text(answer, "/metrics") if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise EngineError(f"{self._base}/metrics: {type(error).__name__}; expected an answer") from error
+            raise EngineError(f"{self._base}/metrics: {_why(error)}; expected an answer") from error
 
     async def wait_until_ready(self, deadline_s: float, pause_s: float = 1.0) -> None:
         """Return once `/health` answers 200; after the deadline the last answer is in the error."""
@@ -178,7 +179,7 @@ class EngineClient:
                         return
                     seen = f"HTTP {answer.status}"
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                seen = type(error).__name__
+                seen = _why(error)
             if time.monotonic() + pause_s > end_s:
                 raise EngineError(f"{self._base}/health: {seen} for {deadline_s:.0f} s; expected 200")
             await asyncio.sleep(pause_s)
@@ -222,7 +223,7 @@ class EngineClient:
                     tail = (tail + piece)[-_TAIL_BYTES:]
             record.error = _read_usage(tail, record)
         except (aiohttp.ClientError, OSError) as error:
-            record.error = type(error).__name__
+            record.error = _why(error)
         except TimeoutError:
             record.error = f"no end after {self._endpoint.request_timeout_s:g} s"
         except asyncio.CancelledError:
@@ -247,7 +248,7 @@ class EngineClient:
                     raise EngineError(f"{where}: HTTP {answer.status}; expected 200")
                 return json.loads(await self._text(answer, path))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise EngineError(f"{where}: {type(error).__name__}; expected an answer") from None
+            raise EngineError(f"{where}: {_why(error)}; expected an answer") from None
         except ValueError:
             raise EngineError(f"{where}: no JSON; expected an answer of an OpenAI API") from None
         finally:
@@ -260,9 +261,7 @@ class EngineClient:
                     raise EngineError(f"{self._base}{path}: HTTP {answer.status}; expected 200")
                 return await self._text(answer, path)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise EngineError(
-                f"{self._base}{path}: {type(error).__name__}: {error}; expected an engine there"
-            ) from error
+            raise EngineError(f"{self._base}{path}: {_why(error)}; expected an engine there") from error
 
     async def _text(self, answer: aiohttp.ClientResponse, path: str) -> str:
         """The text of an answer that is no stream of tokens; one larger than any page of an engine is refused."""
@@ -274,6 +273,17 @@ class EngineClient:
                     f"{self._base}{path}: more than {_LARGEST_PAGE_MIB} MiB; expected a page of an engine"
                 )
         return body.decode(errors="replace")
+
+
+def _why(error: Exception) -> str:
+    """What happened to a connection, in the system's words."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    parts = (getattr(error, name, None) for name in ("os_error", "certificate_error"))
+    cause = next((one for one in parts if one is not None), error)
+    if isinstance(cause, OSError) and (cause.errno or 0) > 0 and not isinstance(cause, ssl.SSLError):
+        return os.strerror(cause.errno or 0)
+    return getattr(cause, "strerror", None) or "the connection broke off"
 
 
 def _read_usage(tail: bytes, record: RequestRecord) -> str | None:
