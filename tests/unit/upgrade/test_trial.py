@@ -252,7 +252,11 @@ def test_a_profile_stands_for_the_engine_of_the_past(monkeypatch, past):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "expected one of --from-url and --from-profile"),
+        (
+            (),
+            "neither is given; expected --from-url for an engine of today that runs, or --from-profile for its",
+        ),
+        (("--from-url", "http://old", "--from-profile", __file__), "both are given; expected --from-url"),
         (("--from-url", "http://new/"), "both http://new; expected two engines"),
         (("--from-url", "http://old", "--arm", "eagle3"), "expected none or such as eagle3/3"),
         (("--from-url", "http://old", "--concurrency", "1"), "expected two, a low and a high one"),

@@ -109,7 +109,10 @@ def command(
       breakeven gate --from-profile chat.json --arm eagle3/3 --to-url http://new:8000
     """
     if (from_url is None) == (from_profile is None):
-        raise click.UsageError("expected one of --from-url and --from-profile")
+        given = "neither is given" if from_url is None else "both are given"
+        raise click.UsageError(
+            f"{given}; expected --from-url for an engine of today that runs, or --from-profile for its past if none runs"
+        )
     if from_url is not None and from_url.rstrip("/") == to_url.rstrip("/"):
         raise click.UsageError(f"--from-url and --to-url are both {to_url}; expected two engines")
     report = asyncio.run(_report(from_url, from_profile, to_url, options))
