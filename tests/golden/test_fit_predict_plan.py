@@ -198,6 +198,17 @@ def test_wrong_usage_and_impossible_questions(arguments: list[str], code: int, s
     assert not (DATA / "p.json").exists()
 
 
+def test_a_number_of_tokens_that_no_step_of_an_arm_has_is_said_and_bounded() -> None:
+    done, most = (
+        breakeven(
+            "plan", "points.csv", "--rps", "6", *(f"--tokens-per-step={one}" for one in given), "--json"
+        )
+        for given in (["50"], ["eagle3/1=2", "eagle3/3=4"])
+    )
+    said = "! --tokens-per-step 50: k + 1 is taken for eagle3/1, eagle3/3, as no arm has more\n"
+    assert (done.stdout, done.stderr, most.stderr) == (most.stdout, said, "")
+
+
 def test_group_by_writes_one_profile_per_value(tmp_path: Path) -> None:
     rows = [
         f"none,0,{c},{1 + c * cost},{work}"

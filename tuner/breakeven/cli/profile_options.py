@@ -97,7 +97,7 @@ steps_option = click.option(
     "steps",
     multiple=True,
     metavar="[METHOD/K=]E",
-    help="Tokens per request-step now; of one arm, or without a name of every speculative arm.",
+    help="Tokens per request-step now; of one arm, or without a name of every speculative arm, at most k + 1.",
 )
 
 
@@ -289,4 +289,10 @@ def _named_steps(profile: Profile, steps: tuple[str, ...]) -> tuple[dict[str, fl
         if value > arm.k + 1:
             raise InputError("--tokens-per-step", f"{value:g} for {arm}", f"1 to k + 1 = {arm.k + 1}")
         named[name] = value
+    arms = [fit.arm for fit in profile.arms if fit.arm.k and str(fit.arm) not in named]
+    if common is not None and (beyond := [str(arm) for arm in arms if common > arm.k + 1]):
+        click.echo(
+            f"! --tokens-per-step {common:g}: k + 1 is taken for {', '.join(beyond)}, as no arm has more",
+            err=True,
+        )
     return named, common
