@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,21 @@ def test_an_engine_of_another_arm_than_the_profile_s_is_not_taken_for_it(monkeyp
     result = run_gate(monkeypatch, engine(), "--from-profile", past, "--arm", "eagle3/3", arm=runs)
     assert f"\n{word}" in f"\n{result.stdout}"
     assert said in result.stdout
+
+
+@in_virtual_time
+async def test_a_time_too_short_for_two_pairs_of_windows_says_how_much_it_lacks():
+    said = list[str]()
+    async with both(engine()) as urls:
+        report = await tried(urls, said, 12.0)
+    assert any("the time is used after" in line for line in said)
+    assert report.word is UpgradeWord.UNDECIDED
+    lacking = re.search(r"windows: about (\d+) s more; ", str(report.needs))
+    assert lacking is not None
+    async with both(engine()) as urls:
+        # Windows get a part of the time.
+        report = await tried(urls, [], 12.0 + 4 * int(lacking[1]))
+    assert "s more" not in str(report.needs)
 
 
 def test_a_profile_of_another_model_is_said(monkeypatch, past):

@@ -136,7 +136,11 @@ def _fields(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
 
 
 def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
-    """Requests of the load that an engine refused or broke off."""
+    """Requests of the load that an engine refused or broke off, and windows for which there was no time."""
+    if after.lacking_s is not None:
+        said = f"the time was used before {FEWEST_PAIRS} pairs of windows"
+        finding = UpgradeFinding("windows", None, None, None, None, UpgradeWord.UNDECIDED, said)
+        yield Judged(finding, f"windows: about {math.ceil(after.lacking_s)} s more")
     old, new = (sum(record.errors.values()) for record in (before, after))
     if not new:
         if old:
@@ -365,9 +369,7 @@ def too_few(name: str) -> Judged:
     """The finding of a figure whose windows are too few."""
     said = "too few windows that can be compared"
     finding = UpgradeFinding(name, None, None, None, None, UpgradeWord.UNDECIDED, said)
-    return Judged(
-        finding, f"{name}: at least {FEWEST_PAIRS} pairs of windows in which no request fails; more seconds"
-    )
+    return Judged(finding, f"{name}: at least {FEWEST_PAIRS} pairs of windows in which no request fails")
 
 
 def loaded(windows: Iterable[Point]) -> tuple[Point, ...]:

@@ -44,6 +44,7 @@ class EngineRecord:
         start_s: from the start of the process to the first answer.
         kv_tokens: tokens of context that fit in the KV cache.
         errors: what went wrong with requests of the load, and how often.
+        lacking_s: time that the first pairs of windows still lacked when all of it was used; None if they did not.
         failure: why the engine does not answer, in one line; None if it does.
     """
 
@@ -57,6 +58,7 @@ class EngineRecord:
     start_s: float | None = None
     kv_tokens: int | None = None
     errors: Mapping[str, int] = field(default_factory=dict)
+    lacking_s: float | None = None
     failure: str | None = None
 
 

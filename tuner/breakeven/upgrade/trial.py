@@ -346,7 +346,9 @@ class _EnginesTried:
                 number = 1 + pair * len(plan.loads) + place
                 step = _step(load, number, alone_s, window_s)
                 if self._left_s() < len(order) * step.expected_s:
-                    self._say(f"the time is used after {counted(pair, 'pair')} of windows")
+                    self._end(
+                        pair, (FEWEST_PAIRS * len(plan.loads) - number + 1) * len(order) * step.expected_s
+                    )
                     return
                 for side in order if pair % 2 == 0 else order[::-1]:
                     point = await self._window(side, trials[side], step)
@@ -354,6 +356,12 @@ class _EnginesTried:
                         return
                     if point is not None:
                         self._keep(side, replace(point, replicate=str(pair + 1)))
+
+    def _end(self, pairs: int, first_s: float) -> None:
+        """Say that the time is used, and note what it lacks of what the first pairs still take (s)."""
+        self._say(f"the time is used after {counted(pairs, 'pair')} of windows")
+        if pairs < FEWEST_PAIRS:
+            self.records[-1] = replace(self.records[-1], lacking_s=first_s - self._left_s())
 
     async def _window(self, side: int, trial: Trial, step: SweepStep) -> Point | None:
         """One window; None if the engine after the upgrade answers no request of it, which is its failure if it happens again."""
