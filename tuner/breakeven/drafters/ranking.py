@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.drafters.answers_file import FinishedAnswer, package
+from breakeven.drafters.answers_file import FinishedAnswer
 from breakeven.drafters.replay import (
     LONGEST,
     Drafts,
@@ -24,6 +24,7 @@ from breakeven.drafters.replay import (
 )
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
+from breakeven.intake import package
 from breakeven.past.others_measured import pays_until_rps
 from breakeven.prior.public_table import RatioRow, ServiceFacts, costs_error, nearest_row
 from breakeven.profile import Comparison, Conditions, Profile
