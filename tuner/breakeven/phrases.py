@@ -60,6 +60,11 @@ def column(value: float | None, unit: str = "") -> str:
     return "-" if value is None or not math.isfinite(value) else f"{figure(value)} {unit}".strip()
 
 
+def bounded_text(known: Estimate, unit: str = "") -> str:
+    """`3 GPUs [1,4]`: a figure and its bounds, however far they are; an open end is `-`."""
+    return f"{column(known.value, unit)} [{column(known.lower)},{column(known.upper)}]"
+
+
 def percent(share: float | None) -> str:
     """A share as `0.42 %`, `12 %`, `100 %`; `-` if there is none."""
     return "-" if share is None else f"{figure(100.0 * share, 2)} %"
