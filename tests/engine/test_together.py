@@ -51,7 +51,7 @@ SETTINGS = SweepSettings(
 )
 WORKLOAD = SentWorkload(20, 16)
 SWEEP = Sweep(ARMS, WORKLOAD, SETTINGS)
-EARLY = Precision(SETTINGS.relative_error, SETTINGS.min_requests, SETTINGS.min_point_seconds)
+EARLY = Precision(SETTINGS.relative_error, min_window_s=SETTINGS.min_point_seconds)
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ from breakeven.fitting import fit_points
 from breakeven.planning.capacity import (
     Capacity,
     CapacityLimit,
-    capacity,
+    capacity_along,
     fewest_replicas,
     replicas_for,
 )
@@ -49,7 +49,13 @@ def profile_of(seed: int, *, bend: float = 0.0) -> Profile:
 
 
 def of(profile: Profile, limit_s: float, quantile: float | None, room: int | None) -> Capacity:
-    found = capacity(profile, NO_SPECULATION, Slo(e2e_s=limit_s, quantile=quantile), max_num_seqs=room)
+    found = capacity_along(
+        profile,
+        NO_SPECULATION,
+        profile.curve(NO_SPECULATION),
+        Slo(e2e_s=limit_s, quantile=quantile),
+        max_num_seqs=room,
+    )
     assert found is not None
     return found
 
@@ -76,7 +82,7 @@ def test_capacity_lies_within_its_bounds_and_never_above_saturation(
     curve = profile.curve(NO_SPECULATION)
     assert 0.0 <= found.rps <= curve.saturation_rps
     assert (found.lower_rps or 0.0) <= found.rps <= (found.upper_rps or np.inf)
-    saturation = capacity(profile, NO_SPECULATION, Slo())
+    saturation = capacity_along(profile, NO_SPECULATION, profile.curve(NO_SPECULATION), Slo())
     assert saturation is not None
     assert (found.lower_rps or 0.0) <= (saturation.lower_rps or np.inf) * (1 + 1e-9)
 
@@ -109,7 +115,7 @@ def test_bounds_of_ninety_percent_hold_the_true_capacity_that_often() -> None:
             )  # fmt: skip
         profile = fit_points(rows)
         for slo, rps in true_rps.items():
-            found = capacity(profile, NO_SPECULATION, slo)
+            found = capacity_along(profile, NO_SPECULATION, profile.curve(NO_SPECULATION), slo)
             assert found is not None
             held[slo] += (found.lower_rps or 0.0) <= rps <= (found.upper_rps or np.inf)
     fewest = int(0.9 * len(sweeps) - 4 * math.sqrt(0.9 * 0.1 * len(sweeps)))

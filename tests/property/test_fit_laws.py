@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.fitting import fit_points
-from breakeven.planning.capacity import capacity
+from breakeven.planning.capacity import capacity_along
 from breakeven.planning.objective import Slo
 from breakeven.profile import Profile
 from draws import draws
@@ -92,7 +92,7 @@ def test_latency_rises_with_load_and_json_changes_nothing(seed: int) -> None:
 def test_capacity_is_the_inverse_of_latency(seed: int, share: float) -> None:
     profile = fit_points(closed("none", 0, 1.2, 0.07, noise=0.02, seed=seed))
     curve, limit_s = profile.curve(NO_SPECULATION), share * 1.2
-    found = capacity(profile, NO_SPECULATION, Slo(e2e_s=limit_s))
+    found = capacity_along(profile, NO_SPECULATION, profile.curve(NO_SPECULATION), Slo(e2e_s=limit_s))
     assert found is not None
     if found.rps > 0:
         assert curve.at_rps(found.rps) == pytest.approx(limit_s, rel=1e-6)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from breakeven.load_driver.course import Sweep
 from breakeven.load_driver.design import (
+    EXTRA_ATTEMPTS,
+    HIGHEST_UTILISATION,
     Finished,
     SweepSettings,
     SweepStep,
@@ -61,9 +63,9 @@ def sweep(
 @given(plans, laws)
 def test_a_sweep_ends_and_never_aims_beyond_its_highest_utilisation(plan, law):
     measured, steps, finished = sweep(plan, law)
-    assert len(measured) <= plan.loads + plan.extra_attempts
+    assert len(measured) <= plan.loads + EXTRA_ATTEMPTS
     aimed = [step.load.rps * law[1] for step in steps if step.load.rps]
-    assert all(share <= plan.highest_utilisation * 1.06 for share in aimed)
+    assert all(share <= HIGHEST_UTILISATION * 1.06 for share in aimed)
     if law[2] >= 0.9:
         assert finished.complete
         assert len(measured) == plan.loads

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from breakeven.arm import NO_SPECULATION, Arm, arm_drafting
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
 from breakeven.fitting import fit_points
-from breakeven.intake import file_text
+from breakeven.intake import file_text, package
 from breakeven.planning.evaluation import ArmEvaluation, LoadQuestion
 from breakeven.planning.objective import Slo
 from breakeven.planning.plan_at_load import Plan, plan_of
@@ -107,7 +106,8 @@ class FittedProfile(Profile):
             InputError: pandas is not installed.
         """
         at = {one.arm: one for one in self.plan(rps=rps).arms} if rps is not None else {}
-        return frame([self._row(fit) | _at_load(at.get(fit.arm)) for fit in self.arms])
+        rows = [self._row(fit) | _at_load(at.get(fit.arm)) for fit in self.arms]
+        return package("pandas", "a frame").DataFrame(rows)
 
     def _row(self, fit: ArmFit) -> dict[str, Any]:
         row: dict[str, Any] = {"arm": fit.arm.name}
@@ -166,19 +166,6 @@ def fit(
         warnings.warn(note, stacklevel=2)
     fitted = fit_points([*points, *found.points], confidence)
     return FittedProfile.of(with_usable_rows(fitted, ", ".join(map(str, places)) or "points"))
-
-
-def frame(rows: Sequence[dict[str, Any]]) -> Any:
-    """Rows as a pandas frame.
-
-    Raises:
-        InputError: pandas is not installed.
-    """
-    try:
-        pandas = importlib.import_module("pandas")
-    except ModuleNotFoundError:
-        raise InputError("pandas", "is not installed", "pip install pandas") from None
-    return pandas.DataFrame(rows)
 
 
 def _at_load(one: ArmEvaluation | None) -> dict[str, Any]:

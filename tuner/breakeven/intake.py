@@ -6,6 +6,7 @@ Every reader of files and documents ends here, so that the same mistake has the 
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import stat
 from pathlib import Path
@@ -100,6 +101,15 @@ def wrong_field(error: ValidationError, where: str, listed: str, inside: str = "
         problem += f" (and {len(details) - 1} more)"
     path = f"{inside}{_path(first)}".removeprefix(".")
     return InputError(": ".join(filter(None, (where, path))), problem, expected)
+
+
+def package(name: str, what: str) -> Any:
+    """A package that only some files or options need; a refusal where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        package = name.partition(".")[0]
+        raise InputError(what, f"needs {package}, which is not installed", f"pip install {package}") from None
 
 
 def kind_of(value: object) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from breakeven.arm import NO_SPECULATION, Arm
@@ -36,6 +36,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def fixed(value: float, places: int = 0) -> str:
     """A number with so many decimals, and zero without a sign."""
     text = f"{value:.{places}f}"
@@ -53,6 +58,11 @@ def figure(value: float, digits: int = 3) -> str:
 def column(value: float | None, unit: str = "") -> str:
     """A figure in a column: `8.9 rps`; `-` if there is none."""
     return "-" if value is None or not math.isfinite(value) else f"{figure(value)} {unit}".strip()
+
+
+def bounded_text(known: Estimate, unit: str = "") -> str:
+    """`3 GPUs [1,4]`: a figure and its bounds, however far they are; an open end is `-`."""
+    return f"{column(known.value, unit)} [{column(known.lower)},{column(known.upper)}]"
 
 
 def percent(share: float | None) -> str:

@@ -27,6 +27,7 @@ import requests
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
 from breakeven.errors import BreakevenError
+from breakeven.printable import one_line
 from breakeven.readers.prometheus import Bucket, InstantSample, Samples, TimedValue
 from breakeven.serving.promql import SAME_LABELS, WHOLE_ANSWERS, LabelNames, RangeQuestion, classic_only
 
@@ -453,8 +454,7 @@ class _Session(requests.Session):
         """The text on one printable line, without the credentials: a proxy may repeat what it was sent."""
         for word in {word for value in self._server.headers.values() for word in value.split()}:
             text = text.replace(word, "...")
-        printable = (letter if letter.isprintable() else " " for letter in text)
-        return " ".join("".join(printable).split())[:_LONGEST_SAID]
+        return one_line(text)[:_LONGEST_SAID]
 
 
 def tls_context(

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from breakeven.phrases import column, spoken
+from breakeven.phrases import bounded_text, column, spoken
 from breakeven.printable import one_line, printable
 from breakeven.profile import Profile
 from breakeven.reporting.lines import ArmCurve, arm_curves
@@ -47,7 +47,6 @@ from breakeven_operator.board.load_trail import LoadTrail
 from breakeven_operator.board.publication import Publication
 from breakeven_operator.board.what_if import FIELDS
 from breakeven_operator.kinds import NamespacedName
-from breakeven_operator.outcome.worth import bounded_text
 from breakeven_operator.plugin.service_view import short_age
 from breakeven_operator.ports import Clock
 

@@ -15,7 +15,7 @@ from breakeven.planning.capacity import (
     HEADROOM,
     Capacity,
     FewestReplicas,
-    capacity,
+    capacity_along,
     fewest_replicas,
     recommended_replicas,
 )
@@ -116,7 +116,8 @@ def _capacities(case: Case, figures: Load | None) -> Mapping[Arm, Capacity | Non
         if fit.tokens_per_step is None:
             wanted = replace(wanted, tokens_per_step=None)
         try:
-            found[arm] = capacity(profile, arm, slo, wanted, max_num_seqs=case.engine_limits.running)
+            curve, room = profile.curve(arm, wanted), case.engine_limits.running
+            found[arm] = capacity_along(profile, arm, curve, slo, max_num_seqs=room)
         except BreakevenError:
             # The measurements do not cover these lengths.
             found[arm] = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from breakeven import phrases
+from breakeven.phrases import counted, listed
 from breakeven.readers.prometheus import InstantSample
 from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import EngineLimits, Growths, impossible, missing, not_a_number, stale
@@ -186,11 +186,6 @@ def _ended(pod: PodState, one: Growths, _: WatchedPods) -> Refusal | None:
         f"pod {pod.name}: {listed(one.ended)} ended within the window, and its engine's other series go on: does a "
         "relabelling drop them now, or are they stored under other names?",
     )
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _incomplete(pod: PodState, one: Growths, look: WatchedPods) -> Refusal | None:
@@ -429,7 +424,7 @@ def _measured(sound: Sequence[Growths], unsound: Sequence[UnsoundPod], look: Wat
     if few and worst is not None:
         return Live(worst.fault.reason, f"{worst.fault.message}{_outnumbered(counts)}", figures)
     names = listed([f"{one.name} ({one.fault.reason})" for one in unsound])
-    measured = f"{counts[0]} of {counts[1]} pods" if unsound else phrases.counted(counts[0], "pod")
+    measured = f"{counts[0]} of {counts[1]} pods" if unsound else counted(counts[0], "pod")
     others = f", not {names}" if unsound else ""
     return Live(
         ClusterReason.METRICS_AVAILABLE,

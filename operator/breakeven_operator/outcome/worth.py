@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from breakeven.arm import NO_SPECULATION
 from breakeven.estimate import Estimate
-from breakeven.phrases import column
+from breakeven.phrases import bounded_text, column
 from breakeven.planning.capacity import replicas_between
 from breakeven_operator.resources import SpeculativeServiceStatus
 from breakeven_operator.resources.figures import bounded
@@ -82,12 +82,6 @@ def _spared(fleet_rps: float, plain: ArmCapacity, arm: ArmCapacity) -> Estimate 
     if value is None:
         return None
     return Estimate(value, fewer(without.lower, with_it.upper), fewer(without.upper, with_it.lower))
-
-
-def bounded_text(known: Estimate, unit: str = "") -> str:
-    """`3 GPUs [1,4]`; an open end shows as three dots."""
-    ends = ",".join("-" if end is None else column(end) for end in (known.lower, known.upper))
-    return f"{column(known.value, unit)} [{ends}]"
 
 
 def _signed(known: Estimate) -> tuple[Estimate, bool] | None:

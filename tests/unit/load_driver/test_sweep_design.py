@@ -8,6 +8,7 @@ import pytest
 
 from breakeven.errors import InputError
 from breakeven.load_driver.design import (
+    EXTRA_ATTEMPTS,
     Finished,
     SweepSettings,
     SweepStep,
@@ -114,7 +115,7 @@ def test_a_point_spoilt_by_the_driver_is_replaced_not_taken_for_saturation():
 def test_attempts_are_bounded():
     measured, finished = run(SETTINGS, [], lambda rps: poisson(rps, Reason.NOT_STEADY))
     assert not finished.complete
-    assert len(measured) <= SETTINGS.loads + SETTINGS.extra_attempts
+    assert len(measured) <= SETTINGS.loads + EXTRA_ATTEMPTS
 
 
 def test_a_queueing_ceiling_still_counts_and_still_gives_rates():
@@ -189,7 +190,6 @@ def test_the_estimate_of_time_left_takes_windows_of_rates_as_soon_as_there_are_a
     [
         {"loads": 2},
         {"max_concurrency": 1},
-        {"highest_utilisation": 1.0},
         {"point_seconds": 1.0},
         {"arrivals": LoadMode.CLOSED},
     ],

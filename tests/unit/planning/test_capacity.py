@@ -16,7 +16,7 @@ from breakeven.planning.capacity import (
     HEADROOM,
     Capacity,
     CapacityLimit,
-    capacity,
+    capacity_along,
     fewest_replicas,
     recommended_replicas,
 )
@@ -47,7 +47,7 @@ def profile() -> Profile:
 
 
 def of(profile: Profile, slo: Slo, **options) -> Capacity:
-    found = capacity(profile, NO_SPECULATION, slo, **options)
+    found = capacity_along(profile, NO_SPECULATION, profile.curve(NO_SPECULATION), slo, **options)
     assert found is not None
     return found
 
@@ -92,7 +92,7 @@ def test_no_bounds_are_told_for_an_arm_whose_figure_has_none() -> None:
                 tpot_mean_s=(c1_s - 0.1 + (c2_s - 0.01) * (c - 1)) / 200,
             )  # fmt: skip
     profile = fit_points(rows)
-    found = capacity(profile, Arm("eagle3", 3), Slo(tpot_s=0.012))
+    found = capacity_along(profile, Arm("eagle3", 3), profile.curve(Arm("eagle3", 3)), Slo(tpot_s=0.012))
     assert found is not None
     assert (found.rps > 0, found.lower_rps) == (True, None)
 
@@ -103,9 +103,9 @@ def test_a_lone_request_that_misses_an_objective_leaves_no_capacity(profile) -> 
 
 
 def test_an_objective_about_what_nobody_measured_has_no_capacity(profile) -> None:
-    assert capacity(profile, NO_SPECULATION, Slo(ttft_s=1.0)) is None
+    assert capacity_along(profile, NO_SPECULATION, profile.curve(NO_SPECULATION), Slo(ttft_s=1.0)) is None
     with pytest.raises(NotIdentifiedError):
-        capacity(profile, Arm("ngram", 4), Slo())
+        capacity_along(profile, Arm("ngram", 4), profile.curve(Arm("ngram", 4)), Slo())
 
 
 def test_a_full_batch_answers_no_more_than_little_s_law_lets_it(profile) -> None:

@@ -11,6 +11,7 @@ import click
 from breakeven.cli.output import DEFAULT_CONFIDENCE, document, echo_result, json_option
 from breakeven.cli.parameters import InputFile
 from breakeven.errors import BreakevenError, InputError
+from breakeven.phrases import listed
 
 if TYPE_CHECKING:
     from breakeven.serving.examination import EngineVerdict, Examination
@@ -136,26 +137,23 @@ def _nothing(manifest: Path, passed: list[PassedOver]) -> InputError:
     managed = all(title.partition("/")[0] in ROLLED for title in titles)
     unread = any(reason.partition(": ")[2].startswith("not read") for reason in reasons)
     if ((reasons and managed) or len(reasons) == len(titles) == 1) and not unread:
-        return InputError(str(manifest), _named(reasons), "a container that runs vLLM (or --container NAME)")
+        return InputError(
+            str(manifest), listed(reasons, _MOST_NAMED), "a container that runs vLLM (or --container NAME)"
+        )
     if not reasons:
         return InputError(
             str(manifest),
-            f"{none}, only {_named(titles)}",
+            f"{none}, only {listed(titles, _MOST_NAMED)}",
             "one that runs vLLM",
         )
     others = [f"{one.title} ({one.why})" if one.why else one.title for one in passed]
-    return InputError(str(manifest), _named(others), _expected())
+    return InputError(str(manifest), listed(others, _MOST_NAMED), _expected())
 
 
 def _expected() -> str:
     from breakeven.serving.rolling import rolled_kinds
 
     return f"a {rolled_kinds('or')} (other kinds that own their pods are not managed)"
-
-
-def _named(items: list[str]) -> str:
-    more = len(items) - _MOST_NAMED
-    return ", ".join(items[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _documents(manifest: Path) -> list[Any]:
@@ -216,7 +214,7 @@ def _refuse(
 ) -> None:
     if not any(one.template.managed for one in found):
         titles = dict.fromkeys([one.template.title for one in found] + [one.title for one in passed])
-        raise InputError(str(manifest), _named([*titles]), _expected())
+        raise InputError(str(manifest), listed([*titles], _MOST_NAMED), _expected())
     for word in ("refused", "unjudged"):
         named = [
             f"{one.template.title} ({one.container})"
@@ -225,7 +223,7 @@ def _refuse(
         ]
         if named:
             does = "refuses" if word == "refused" else "did not judge"
-            raise BreakevenError(f"{manifest}: vLLM {does} {_named(named)} (see above)")
+            raise BreakevenError(f"{manifest}: vLLM {does} {listed(named, _MOST_NAMED)} (see above)")
 
 
 FIELDS = {

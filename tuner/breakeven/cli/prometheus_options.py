@@ -74,13 +74,18 @@ def series_options(timeout_s: float) -> Callable[[Any], Any]:
             metavar="PREFIX",
             help="What the names of vLLM's series begin with; else vllm:, kserve_vllm:, ray_vllm:, ray_vllm_ and vllm_ are looked for.",
         ),
-        click.option(
-            "--timeout-seconds",
-            type=Number(0.1),
-            default=timeout_s,
-            show_default=True,
-            help="For each answer of Prometheus.",
-        ),
+        timeout_option(timeout_s),
+    )
+
+
+def timeout_option(timeout_s: float) -> Callable[[Any], Any]:
+    """How long an answer is waited for (s) unless it is given."""
+    return click.option(
+        "--timeout-seconds",
+        type=Number(0.1),
+        default=timeout_s,
+        show_default=True,
+        help="For each answer of Prometheus.",
     )
 
 

@@ -157,12 +157,11 @@ def _drafter(found: Assessment, confidence: float, *, by_others: bool) -> dict[s
             }
             for name, tally in one.groups.items()
         ],
-        "lone_speedup": None if promise is None else promise.speedup.value,
-        "lone_speedup_ci": None if promise is None else promise.speedup.bounds,
-        "faster_alone_probability": None if promise is None else promise.probability,
-        "measured_by_others": None
-        if promise is None
-        else f"{promise.row.method}/{promise.row.k} of {promise.row.model}, {promise.row.source}",
+        "lone_speedup": promise and promise.speedup.value,
+        "lone_speedup_ci": promise and promise.speedup.bounds,
+        "faster_alone_probability": promise and promise.probability,
+        "measured_by_others": promise
+        and f"{promise.row.method}/{promise.row.k} of {promise.row.model}, {promise.row.source}",
     }
     names = ("speedup", "speedup_ci", "break_even_rps", "break_even_ci_rps")
     if own is not None:

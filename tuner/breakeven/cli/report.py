@@ -18,6 +18,7 @@ from breakeven.cli.profile_options import (
     read_profile,
     steps_option,
 )
+from breakeven.errors import InputError
 from breakeven.laws.arrays import Span
 
 if TYPE_CHECKING:
@@ -90,7 +91,6 @@ def command(
     Example:
       breakeven report chat.json -o chat.html --load-range 1 6
     """
-    from breakeven.errors import InputError
     from breakeven.reporting.page import render_png
     from breakeven.reporting.profile_page import PageNotes, drawings, page_title, render_report, verdict
 
@@ -141,7 +141,6 @@ def _receipts(file: Path | None) -> tuple[Table, ...]:
 
 def _about(profile: Profile, arm: str | None, rps: float | None) -> Recommended | None:
     """The recommended arm with its load, if one is named."""
-    from breakeven.errors import InputError
     from breakeven.reporting.profile_page import Recommended
 
     if arm is None:

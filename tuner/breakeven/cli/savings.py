@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,29 +22,11 @@ from breakeven.cli.prometheus_options import (
     prometheus_options,
     read_matcher,
     span_seconds,
+    timeout_option,
 )
 from breakeven.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from breakeven.past.receipts import Receipt
-    from breakeven.serving.promql import Matcher
-
 _CURRENCY = re.compile(r"[A-Z]{3}")
-
-
-def _read(
-    server: AskedPrometheus, matchers: list[Matcher], since_s: int, say: Callable[[str], None]
-) -> tuple[Receipt, ...]:
-    """Receipts of a past; `say` gets a line of each service that is left out.
-
-    Raises:
-        BreakevenError: no usable answer, or no series of an operator.
-    """
-    from breakeven.past.receipt_reading import answered, reading
-
-    return answered(reading(matchers, time.time(), since_s, say), server.asked)
 
 
 def _price(server: AskedPrometheus, given: float | None) -> float | None:
@@ -81,13 +63,7 @@ def _price(server: AskedPrometheus, given: float | None) -> float | None:
     help="Shows money.  [default: the chart's board.gpuPricePerHour]",
 )
 @click.option("--currency", default="", metavar="CODE", help="Of that price, such as EUR.")
-@click.option(
-    "--timeout-seconds",
-    type=Number(0.1),
-    default=30.0,
-    show_default=True,
-    help="For each answer of Prometheus.",
-)
+@timeout_option(30.0)
 @click.option(
     "-o",
     "--output",
@@ -111,6 +87,7 @@ def command(form: str, *, as_json: bool, **options: Any) -> None:
       breakeven savings --prometheus http://localhost:9090 --since 90d
       breakeven savings --prometheus http://localhost:9090 --price-per-gpu-hour 2.5 --currency EUR -o csv
     """
+    from breakeven.past.receipt_reading import answered, reading
     from breakeven.past.receipt_table import document, focus_csv, notes, table
     from breakeven.serving.promql import Matcher
 
@@ -125,7 +102,7 @@ def command(form: str, *, as_json: bool, **options: Any) -> None:
         if options[name] is not None
     ]
     left_out: list[str] = []
-    found = _read(server, matchers, options["since_s"], left_out.append)
+    found = answered(reading(matchers, time.time(), options["since_s"], left_out.append), server.asked)
     price = _price(server, options["price"])
     if as_json or form == "json":
         echo_result(

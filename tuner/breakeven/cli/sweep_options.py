@@ -153,11 +153,7 @@ def engines_of(options: Mapping[str, Any]) -> tuple[MeasuredEngine, ...]:
     if not texts:
         return (_engine(options["url"], *one),)
     for name, _, url in (text.partition("=") for text in texts):
-        try:
-            engine = _engine(url, *name.split("/", 2))
-        except (click.UsageError, InputError) as error:
-            said = str(error.__cause__ or error).rstrip(".")
-            raise click.UsageError(f"--engine {name!r}: {said}; {_NAMED}") from None
+        engine = _named("--engine", name, url, _NAMED)
         if any(engine.arm == other.arm for other in engines):
             raise click.UsageError(f"--engine: {engine.arm} is named twice; expected each arm once")
         engines.append(engine)
@@ -182,11 +178,15 @@ def arm_named(name: str) -> Arm:
     Raises:
         UsageError: there can be no such arm.
     """
+    return _named("--arm", name, "-", "expected none or such as eagle3/3").arm
+
+
+def _named(option: str, name: str, url: str, expected: str) -> MeasuredEngine:
     try:
-        return _engine("-", *name.split("/", 2)).arm
+        return _engine(url, *name.split("/", 2))
     except (click.UsageError, InputError) as error:
         said = str(error.__cause__ or error).rstrip(".")
-        raise click.UsageError(f"--arm {name!r}: {said}; expected none or such as eagle3/3") from None
+        raise click.UsageError(f"{option} {name!r}: {said}; {expected}") from None
 
 
 def sweep_of(options: Mapping[str, Any], arms: tuple[Arm, ...]) -> Sweep:

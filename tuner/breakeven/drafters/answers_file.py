@@ -5,7 +5,6 @@ A refusal names line and field, never what stands there: prompts and answers are
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from breakeven.errors import InputError
-from breakeven.intake import file_text, json_value, kind_of
+from breakeven.intake import file_text, json_value, kind_of, package
 
 _EXPECTED = "JSON lines with prompt and answer (OpenAI, LiteLLM or Langfuse), vLLM's log at DEBUG, or parquet"
 _CHOICE = ("choices", 0)
@@ -241,15 +240,6 @@ def _encoder(tokenizer: Path | None) -> Callable[[Said, str, bool], tuple[int, .
         return tuple(coder(text, add_special_tokens=False)["input_ids"])
 
     return encode
-
-
-def package(name: str, what: str) -> Any:
-    """A package that only some files or options need; a refusal where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        package = name.partition(".")[0]
-        raise InputError(what, f"needs {package}, which is not installed", f"pip install {package}") from None
 
 
 def renumbered(answers: Sequence[FinishedAnswer]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breakeven.arm import NO_SPECULATION, Arm
-from breakeven.drafters.answers_file import FinishedAnswer, package
+from breakeven.drafters.answers_file import FinishedAnswer
 from breakeven.drafters.replay import (
     LONGEST,
     Drafts,
@@ -24,9 +24,10 @@ from breakeven.drafters.replay import (
 )
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
+from breakeven.intake import package
 from breakeven.past.others_measured import pays_until_rps
 from breakeven.prior.public_table import RatioRow, ServiceFacts, costs_error, nearest_row
-from breakeven.profile import ArmFit, Comparison, Conditions, Profile
+from breakeven.profile import Comparison, Conditions, Profile
 from breakeven.profile.student_t import t_quantile
 
 Counts: TypeAlias = NDArray[np.int64]
@@ -322,9 +323,8 @@ def assess(
 
     `rps` is the load for the profile's speedup, 1/s per replica; without it the request is alone.
     """
-    fit = (
-        None if profile is None else next((fit for fit in profile.arms if _drafts_by(fit, one.method)), None)
-    )
+    fits = () if profile is None else profile.arms
+    fit = next((fit for fit in fits if fit.arm.method == one.method and not fit.arm.scheduled), None)
     if profile is None or fit is None:
         promise = promise_of(one, facts, confidence)
         e = {k: one.tally.tokens_per_step(k).value or 0.0 for k in range(1, LONGEST + 1)}
@@ -340,10 +340,6 @@ def assess(
         found[k] = profile.compare(arm, rps=rps or 0.0, conditions=now, confidence=confidence)
     best = max(found, key=lambda k: found[k].speedup or 0.0)
     return Assessment(one, best, promise_of(one, facts, confidence, [best]), found[best])
-
-
-def _drafts_by(fit: ArmFit, method: str) -> bool:
-    return fit.arm.method == method and not fit.arm.scheduled
 
 
 def _others_break_even_rps(promise: Promise | None, profile: Profile | None) -> float | None:

@@ -28,6 +28,8 @@ _LARGEST_PAGE_MIB = 8
 _TOKENS_EVENT = b'"finish_reason"'
 # A chat's first event names the role and has no output.
 _ROLE_EVENT = b'"role"'
+# A request without its last byte by then has failed.
+_REQUEST_TIMEOUT_S = 600.0
 
 
 class EngineError(BreakevenError):
@@ -72,7 +74,6 @@ class Endpoint:
         api_key: sent as a bearer token; never shown.
         ca_file: CA certificate for https; None takes the certificates of the system.
         check_hostname: whether the certificate must name the host; a pod asked by its address has one that does not.
-        request_timeout_s: a request without its last byte by then has failed.
     """
 
     url: str
@@ -80,7 +81,6 @@ class Endpoint:
     api_key: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
     check_hostname: bool = True
-    request_timeout_s: float = 600.0
 
 
 class EngineClient:
@@ -115,7 +115,7 @@ class EngineClient:
             # vLLM's server closes idle connections after 5 s; reusing one at that moment would fail a request.
             connector=aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=2.0),
             headers=headers,
-            timeout=aiohttp.ClientTimeout(total=self._endpoint.request_timeout_s),
+            timeout=aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_S),
         )
         return self
 
@@ -225,7 +225,7 @@ class EngineClient:
         except (aiohttp.ClientError, OSError) as error:
             record.error = _why(error)
         except TimeoutError:
-            record.error = f"no end after {self._endpoint.request_timeout_s:g} s"
+            record.error = f"no end after {_REQUEST_TIMEOUT_S:g} s"
         except asyncio.CancelledError:
             record.error = CUT_OFF
             raise

@@ -164,7 +164,7 @@ class Sweep:
         found = dict[Arm, list[ImposedLoad]]()
         for arm, load in product(self.own_arms, dict.fromkeys(point.load for point in measured)):
             own = [point for point in measured if point.arm == arm]
-            if not carries(self.of_loads, own, load) and all(point.load != load for point in own):
+            if not carries(own, load) and all(point.load != load for point in own):
                 found.setdefault(arm, []).append(load)
         return found
 
@@ -215,7 +215,7 @@ class Sweep:
         able = [
             arm
             for arm in (self.arms if number % 2 else self.arms[::-1])
-            if carries(self.of_loads, own[arm], load) or (chosen and chosen[0] == arm)
+            if carries(own[arm], load) or (chosen and chosen[0] == arm)
         ]
         left = [arm for arm in able if all(point.load != load for point in own[arm])]
         if not left:

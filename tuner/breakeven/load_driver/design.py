@@ -25,6 +25,11 @@ SAME_RATE = 0.05  # two rates closer than this, relative to the larger, are one 
 # A window grows to this multiple of what was planned: a planned one may be shorter than a request of this engine.
 _LENGTHENED = 10.0
 
+HIGHEST_UTILISATION = 0.80
+"""Highest open-loop rate as a share of the saturation rate: nearer to it every figure scatters."""
+EXTRA_ATTEMPTS = 3
+"""How many more points than a sweep's loads may be spent when some turn out unusable."""
+
 _LONGER_SURELY = 2.0
 """A point whose prompts are this multiple of the shortest ones is one at other lengths: windows of a sweep differ by less."""
 
@@ -36,15 +41,13 @@ class SweepSettings:
     Attributes:
         loads: operating points wanted, the synchronous one and the ceiling included.
         max_concurrency: clients of the ceiling point.
-        lowest_utilisation, highest_utilisation: range of the open-loop rates, as shares of the saturation rate.
+        lowest_utilisation: lowest open-loop rate as a share of the saturation rate.
         point_seconds, min_point_seconds: longest and shortest window.
         warmup_seconds: load before the window; never less than one expected request latency.
         relative_error: standard error of a point's mean latency at which its window may end.
-        min_requests: complete requests before its window may end before its limit.
         max_seconds: time for the whole sweep; None if there is no limit.
         reference_rps: rates measured for another arm; a planned rate near one of them becomes it, so that arms can
             be compared at equal load.
-        extra_attempts: how many more points than `loads` may be spent when some turn out unusable.
         halved: the sweep ends with the first half of its loads, because a second start of the engine measures the others.
     """
 
@@ -52,15 +55,12 @@ class SweepSettings:
     arrivals: LoadMode = LoadMode.POISSON
     max_concurrency: int = 64
     lowest_utilisation: float = 0.15
-    highest_utilisation: float = 0.80
     point_seconds: float = 60.0
     min_point_seconds: float = 5.0
     warmup_seconds: float = 5.0
     relative_error: float = 0.01
-    min_requests: int = 100
     max_seconds: float | None = None
     reference_rps: tuple[float, ...] = ()
-    extra_attempts: int = 3
     halved: bool = False
 
     def __post_init__(self) -> None:
@@ -70,12 +70,6 @@ class SweepSettings:
             raise InputError("arrivals", "closed", "poisson or constant between the two closed-loop ends")
         if self.max_concurrency < 2:
             raise InputError("maximal concurrency", str(self.max_concurrency), "at least 2")
-        if not 0 < self.lowest_utilisation < self.highest_utilisation < 1:
-            raise InputError(
-                "utilisation",
-                f"{self.lowest_utilisation} to {self.highest_utilisation}",
-                "0 < lowest < highest < 1",
-            )
         if not 0 < self.min_point_seconds <= self.point_seconds:
             raise InputError(
                 "seconds per point",
@@ -182,10 +176,10 @@ def line_of_ends(measured: Sequence[Point]) -> Line | None:
     return line_through([*ends])
 
 
-def carries(settings: SweepSettings, measured: Sequence[Point], load: ImposedLoad) -> bool:
+def carries(measured: Sequence[Point], load: ImposedLoad) -> bool:
     """Whether an arm of these points is measured at a load: a rate is below its saturation, as far as that is known."""
     ends = line_of_ends(measured)
-    most = settings.highest_utilisation * (1 + SAME_RATE) * ends.saturation_rps if ends else math.inf
+    most = HIGHEST_UTILISATION * (1 + SAME_RATE) * ends.saturation_rps if ends else math.inf
     return load.rps is None or (load.rps <= most and load.rps < saturated_rps(measured))
 
 
@@ -194,14 +188,14 @@ def planned_rates(settings: SweepSettings, measured: Sequence[Point]) -> tuple[f
     ends = line_through([point for point in measured if point.load.clients is not None])
     if ends is None:
         return ()
-    shares = np.linspace(settings.lowest_utilisation, settings.highest_utilisation, settings.loads - 2)
-    step = float(shares[1] - shares[0]) if len(shares) > 1 else settings.highest_utilisation
+    shares = np.linspace(settings.lowest_utilisation, HIGHEST_UTILISATION, settings.loads - 2)
+    step = float(shares[1] - shares[0]) if len(shares) > 1 else HIGHEST_UTILISATION
     rates: list[float] = []
     for share in shares:
         wanted = float(share) * ends.saturation_rps
         near = min(settings.reference_rps, key=lambda rate: abs(rate - wanted), default=wanted)
         far = abs(near - wanted) > step / 2 * ends.saturation_rps
-        beyond = near > settings.highest_utilisation * ends.saturation_rps * (1 + SAME_RATE)
+        beyond = near > HIGHEST_UTILISATION * ends.saturation_rps * (1 + SAME_RATE)
         rates.append(wanted if far or beyond or near in rates else near)
     return tuple(sorted(rates))
 
@@ -220,13 +214,13 @@ def next_step(
             return step_at(settings, measured, ImposedLoad(LoadMode.CLOSED, clients), spent_s)
     if (usable := _usable(measured)) >= settings.loads:
         return Finished(complete=True, reason=f"all {settings.loads} loads measured")
-    if len(measured) >= settings.loads + settings.extra_attempts:
+    if len(measured) >= settings.loads + EXTRA_ATTEMPTS:
         return Finished(complete=False, reason=f"{usable} usable points after {len(measured)} attempts")
     line, rates = line_through(measured), planned_rates(settings, measured)
     if line is None:
         reason = "latency does not grow with the number in flight: no rate to aim at"
         return Finished(complete=False, reason=reason)
-    rate = _furthest(settings, rates, measured) if rates else None
+    rate = _furthest(rates, measured) if rates else None
     if rate is None:
         return Finished(complete=False, reason="no load left below saturation")
     return step_at(settings, measured, ImposedLoad(settings.arrivals, rate), spent_s)
@@ -264,11 +258,11 @@ def _usable(measured: Sequence[Point]) -> int:
     return sum(point.usable or (point.load.clients or 0) > 1 for point in measured)
 
 
-def _furthest(settings: SweepSettings, rates: Sequence[float], measured: Sequence[Point]) -> float | None:
+def _furthest(rates: Sequence[float], measured: Sequence[Point]) -> float | None:
     """The planned rate furthest from all measured ones; once they are used up, the middle of the widest gap."""
     done = [point.load.rps for point in measured if point.load.rps is not None]
     bound = saturated_rps(measured)
-    occupied = [0.0, *done, rates[-1] / settings.highest_utilisation]
+    occupied = [0.0, *done, rates[-1] / HIGHEST_UTILISATION]
     left = [
         rate
         for rate in rates
@@ -309,7 +303,7 @@ def step_at(
     latency_s, inflight = None, None
     if load.rps is not None and line is not None:
         # The line may have moved since the rate was planned: never expect more than the highest utilisation.
-        latency_s = line.latency_s(min(load.rps, settings.highest_utilisation * line.saturation_rps))
+        latency_s = line.latency_s(min(load.rps, HIGHEST_UTILISATION * line.saturation_rps))
         inflight = load.rps * latency_s
     elif load.clients is not None and (lone := [p for p in measured if p.load.clients == 1]):
         latency_s, inflight = lone[-1].mean_latency_s, float(load.clients)

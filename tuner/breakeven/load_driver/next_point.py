@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 
 from breakeven.arm import ADAPTIVE, Arm
 from breakeven.laws.arrays import FloatArray
-from breakeven.load_driver.design import SAME_RATE, Finished, SweepSettings
+from breakeven.load_driver.design import (
+    EXTRA_ATTEMPTS,
+    HIGHEST_UTILISATION,
+    SAME_RATE,
+    Finished,
+    SweepSettings,
+)
 from breakeven.load_driver.question import ROUNDING, Belief, Knowledge, Question, known_from
 from breakeven.points.point import ImposedLoad, LoadMode, Point, significant
 from breakeven.points.quality import FEWEST_GENERATIONS
@@ -102,7 +108,7 @@ def next_point(
 
 def _startable(state: Knowledge) -> list[int]:
     question = state.question
-    most = question.settings.loads + question.settings.extra_attempts
+    most = question.settings.loads + EXTRA_ATTEMPTS
     return [
         i
         for i, arm in enumerate(state.belief.arms)
@@ -180,7 +186,7 @@ def _offers(state: Knowledge, arm: int) -> Iterator[Purchase]:
 def _rates(state: Knowledge, arm: int) -> list[ImposedLoad]:
     """Expected loads below the arm's believed saturation; a rate that was measured elsewhere stands in for one beside it."""
     settings, belief = state.question.settings, state.belief
-    most = min(settings.highest_utilisation / belief.c2_s(arm), state.ceilings[arm] * (1.0 - SAME_RATE))
+    most = min(HIGHEST_UTILISATION / belief.c2_s(arm), state.ceilings[arm] * (1.0 - SAME_RATE))
     rates = []
     for wanted in state.rates:
         near = min(settings.reference_rps, key=lambda rate: abs(rate - wanted), default=wanted)

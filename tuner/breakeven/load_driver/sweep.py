@@ -176,7 +176,7 @@ class _Run:
             workload = self.sweep.workload
             prompts = workload.prompts() or await sized_prose(self.engines[arm], workload)
             settings = self.sweep.settings
-            early = Precision(settings.relative_error, settings.min_requests, settings.min_point_seconds)
+            early = Precision(settings.relative_error, min_window_s=settings.min_point_seconds)
             self._trials[arm] = Trial(arm, prompts, workload.answers(), early)
         return self._trials[arm]
 
@@ -251,7 +251,7 @@ class _Run:
         until_s = until_s + sweep.pairs_s(self.points) if most_s is None else self.begun_s + most_s
         for index, rate in enumerate(rates):
             load = ImposedLoad(sweep.settings.arrivals, significant(rate))
-            able = [arm for arm in sweep.arms if carries(sweep.settings, own[arm], load)]
+            able = [arm for arm in sweep.arms if carries(own[arm], load)]
             question, window_s = Question(sweep.arms, sweep.settings), sweep.settings.point_seconds
             guesses = sorted(believed(question, known, able, load, window_s), key=lambda one: one.latency_s)
             none, others = (

@@ -97,11 +97,6 @@ def named(one: ArmPast) -> str:
     return one.points[0].arm.name if one.points else "none" if not one.kind.k else f"drafts of {one.kind.k}"
 
 
-def ran_text(one: ArmPast) -> str:
-    """`50 min of no speculation`."""
-    return f"{duration_text(3600 * one.hours)} of {spoken(named(one))}"
-
-
 def doubt(word: PastWord, shown: str) -> PastDoubt:
     """A word with its meaning and the figures that show it."""
     return PastDoubt(word, f"{MEANINGS[word]} ({shown})")
@@ -316,9 +311,9 @@ class KnownPast:
         outputs = [one.seen.output_tokens for one in self.arms if one.seen.output_tokens]
         return Lengths(*(sum(each) / len(each) if each else None for each in (prompts, outputs)))
 
-    def in_words(self, most: int | None = None) -> str:
+    def in_words(self, most: int) -> str:
         """Hours of each arm, and at most so many words for what the past cannot say, as a clause."""
-        ran = ", ".join(map(ran_text, self.arms))
+        ran = ", ".join(f"{duration_text(3600 * one.hours)} of {spoken(named(one))}" for one in self.arms)
         words = list(dict.fromkeys(str(one.word) for one in self.doubts))[:most]
         unknown = f"; the past cannot say everything: {', '.join(words)}" if words else ""
         return f"{ran} at steady loads{unknown}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from breakeven.errors import InputError
 from breakeven.estimate import Estimate
 from breakeven.past.receipts import MEANINGS, Receipt, ServiceKey, Unclaimed
-from breakeven.phrases import column, figure, spoken
+from breakeven.phrases import bounded_text, column, figure, spoken
 
 NO_CURRENCY: Final = "XXX"
 """ISO 4217's code of no currency."""
@@ -214,7 +214,4 @@ def _number(value: float) -> str:
 
 
 def _bounded(known: Estimate) -> str:
-    if known.value is None:
-        return "-"
-    ends = ",".join("-" if end is None else figure(end) for end in (known.lower, known.upper))
-    return f"{figure(known.value)} [{ends}]"
+    return "-" if known.value is None else bounded_text(known)

@@ -14,17 +14,14 @@ from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from breakeven.intake import shipped_rows
-from breakeven.laws.arrays import FloatArray
+from breakeven.laws.arrays import BoolArray, FloatArray
 from breakeven.past.courses import COUNTERS, GAUGES, NOW, RESETS, SAMPLES, PodCourse, PodName, TimeGrid
 from breakeven.past.pod_facts import PodKind
 from breakeven.points.quality import few_requests, unsteady
 from breakeven.serving.counted_window import Load
 from breakeven.serving.growths import NEEDED_COUNTERS, EngineLimits, Growths, impossible
-
-Flags = NDArray[np.bool_]
 
 _WHOLE = 0.8
 """Share of a pod's usual scrapes below which a window of it has a gap."""
@@ -124,9 +121,9 @@ class _Look:
 
     name: PodName
     kind: PodKind
-    present: Flags
-    whole: Flags
-    began_again: Flags
+    present: BoolArray
+    whole: BoolArray
+    began_again: BoolArray
     grown: dict[str, FloatArray]
     accepted: dict[int, FloatArray]
     samples: FloatArray

@@ -24,7 +24,7 @@ from breakeven.estimate import Estimate
 from breakeven.laws.latency import InflightDistribution
 from breakeven.phrases import between, counted, figure, spoken
 from breakeven.planning.objective import Slo
-from breakeven.profile import Bounds, Conditions, Curve, LoadPoint, Prediction, Profile
+from breakeven.profile import Bounds, Curve, LoadPoint, Prediction, Profile
 from breakeven.profile.fits import LARGEST_FIGURE
 from breakeven.profile.student_t import t_quantile
 
@@ -64,23 +64,6 @@ class Capacity:
     lower_rps: float | None
     upper_rps: float | None
     limit: CapacityLimit
-
-
-def capacity(
-    profile: Profile,
-    arm: Arm,
-    slo: Slo,
-    conditions: Conditions | None = None,
-    *,
-    max_num_seqs: int | None = None,
-) -> Capacity | None:
-    """Capacity of an arm, measured or derived, under conditions (None as measured); see `capacity_along`.
-
-    Raises:
-        NotIdentifiedError: what was measured does not determine the arm's latency.
-        InputError: impossible conditions.
-    """
-    return capacity_along(profile, arm, profile.curve(arm, conditions), slo, max_num_seqs=max_num_seqs)
 
 
 def capacity_along(

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from breakeven.arm import Arm
 from breakeven.serving.counted_window import Load
 
+DAY_S = 86400.0
 RARE_DAYS = 10.0
 """Days between two surprises of the load; the savings that pay for them are remembered for as long."""
-ACCOUNT_S = RARE_DAYS * 86400.0
+ACCOUNT_S = RARE_DAYS * DAY_S
 """Time over which a surprise may cost at most the risked share, and over which savings are remembered."""
 RISK = 0.12
 """That share of the request time without speculation, savings aside (1); a bound of one's own is `Policy.day_risk`."""
@@ -19,7 +20,7 @@ ANOTHER_UNIT = math.log(1000.0)
 """Departure (ln) from the profile's law that is no evidence about it: a mean in another unit, or a page with any figure."""
 _MOST_PRECISION = 1e9
 """Precision that no week of windows reaches: the mean of each half hour is known to 4 %."""
-_FORGOTTEN_S = 7 * 86400.0
+_FORGOTTEN_S = 7 * DAY_S
 _MISSING = 0.25
 """Share of a calculated queue; with fewer requests in flight there is no queue, and the arm carries more than by its law."""
 

@@ -145,10 +145,8 @@ class ArmEvaluation:
     @property
     def capacity_ci_rps(self) -> Bounds | None:
         """The capacity's bounds (1/s); None if both are open."""
-        ends = (
-            (self.capacity.lower_rps, self.capacity.upper_rps) if self.capacity is not None else (None, None)
-        )
-        return None if ends == (None, None) else ends
+        found = self.capacity
+        return None if found is None else Estimate(None, found.lower_rps, found.upper_rps).bounds
 
     @property
     def tokens_per_second(self) -> float | None:

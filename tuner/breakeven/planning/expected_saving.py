@@ -23,7 +23,7 @@ import numpy as np
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.decision_memory import ACCOUNT_S, RISK, DecisionMemory, Evidence
+from breakeven.planning.decision_memory import ACCOUNT_S, DAY_S, RISK, DecisionMemory, Evidence
 from breakeven.planning.forecast import Forecast, Loads
 from breakeven.planning.learned_laws import (
     FULL,
@@ -46,7 +46,6 @@ from breakeven.planning.surprise import (
 )
 from breakeven.serving.counted_window import Load
 
-_DAY_S = 86400.0
 DOUBT_SD = 1.0
 """Standard deviations of the saving that must remain to enter an arm."""
 _JUMP = 1.5
@@ -409,7 +408,7 @@ class Savings:
         soon, usually = (held[self.running] - held[b] for held in (self.expected, self.usual))
         lasting = np.where(soon * usually > 0.0, usually, 0.0)
         horizon_s = self.policy.horizon_s
-        return np.asarray(soon * horizon_s + lasting * max(_DAY_S - horizon_s, 0.0))
+        return np.asarray(soon * horizon_s + lasting * max(DAY_S - horizon_s, 0.0))
 
 
 def _arrays(loads: Loads) -> tuple[FloatArray, FloatArray]:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
+from breakeven.planning.decision_memory import DAY_S
 from breakeven.planning.surprise import LASTS_S
 
 _PARTS = 7
@@ -67,7 +68,6 @@ def expected_loads(rates_rps: Iterable[float]) -> Loads:
     return tuple(loads)
 
 
-_DAY_S = 86400.0
 _TIMES = 48
 """Rates of a path: one for every five minutes of four hours."""
 
@@ -107,12 +107,12 @@ class Forecast:
 def forecast(past: PastRates, now_s: float, now_rps: float, horizon_s: float) -> Forecast:
     """Look ahead over a horizon from rates (1/s per replica) at equal distances in time; the present one may be the last of them."""
     first_s = past.end_s[0] if past.end_s else now_s
-    days = max(math.floor((now_s - first_s) / _DAY_S), 0)
-    starts = [now_s - horizon_s, *(now_s - day * _DAY_S for day in range(1, days + 1))]
+    days = max(math.floor((now_s - first_s) / DAY_S), 0)
+    starts = [now_s - horizon_s, *(now_s - day * DAY_S for day in range(1, days + 1))]
     places = [(bisect_right(past.end_s, at_s), bisect_right(past.end_s, at_s + horizon_s)) for at_s in starts]
     # A gap of hours is no load: a span of which less than half is known is left out.
     # The shortest distance of the rates in time, because gaps make others longer.
-    step_s = float(np.diff(past.end_s).min()) if len(past.end_s) > 1 else _DAY_S
+    step_s = float(np.diff(past.end_s).min()) if len(past.end_s) > 1 else DAY_S
     half = 0.5 * horizon_s / step_s
     places = [
         (first, last)

@@ -25,6 +25,7 @@ from breakeven.arm import Arm
 from breakeven.estimate import Estimate
 from breakeven.laws.arrays import FloatArray
 from breakeven.phrases import latency_text
+from breakeven.planning.decision_memory import DAY_S
 from breakeven.profile import Bounds, LoadPoint, Prediction, Profile
 from breakeven.profile.curves import Curve
 
@@ -168,7 +169,6 @@ def objective_strain(profile: Profile, arm: Arm, curve: Curve, slo: Slo) -> Obje
     return ObjectiveStrain(others, np.array(worst), np.asarray(line.c1_s / (line.c1_s + line.c2_s * others)))
 
 
-_DAY_S = 86400.0
 _KNOWN_SHARE = 0.9
 """Share of the lookback, or of a day of it, whose loads must be known before a service is not young any more."""
 _MOST_AWAY = 0.95
@@ -215,7 +215,7 @@ class Policy:
     @property
     def day_s(self) -> float:
         """A day, or the lookback if that is shorter (s)."""
-        return min(_DAY_S, self.lookback_s)
+        return min(DAY_S, self.lookback_s)
 
     @property
     def young_s(self) -> float:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from breakeven.laws.arrays import FloatArray
-from breakeven.planning.decision_memory import RARE_DAYS
+from breakeven.planning.decision_memory import DAY_S, RARE_DAYS
 
 _LEAST_DRAIN = 0.02
 """Share of capacity by which a queue shrinks at the least; a mean load beyond capacity is not treated here."""
@@ -94,7 +94,6 @@ def waited_along(
 LASTS_S = 3600.0
 """Time (s) for which a jump is taken to last."""
 _MOST_USED = 0.99
-_DAY_S = 86400.0
 _LEAST = 1e-12
 _WORST = np.array([(0.9, 4.0), (0.95, 4.0), (1.0, 4.0), (1.1, 4.0), (1.6, 1.0 / 3.0)]) * (1.0, LASTS_S)
 """Overloads that cost most on an arm that carries less: share of what no speculation carries, and time (s).
@@ -180,7 +179,7 @@ class Day:
         rps = np.minimum(shares * self.arms.carries_rps[self.none], credible_rps[:, None])
         stay, leave, without = self._taken(rps, lasts_s)
         hours = np.minimum(stay, leave)
-        usual, rest_s = self.usual.mean(axis=-1), _DAY_S - lasts_s[..., 0]
+        usual, rest_s = self.usual.mean(axis=-1), DAY_S - lasts_s[..., 0]
         costs = np.maximum((hours - without).mean(axis=-1), 0.0)
         days = without.mean(axis=-1) + usual[self.none] * rest_s
         spared = (usual[self.none] - usual) * rest_s

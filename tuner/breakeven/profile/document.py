@@ -18,6 +18,7 @@ from pydantic import Field
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError, NotIdentifiedError
 from breakeven.intake import json_value, wrong_field
+from breakeven.phrases import listed
 from breakeven.profile.comparisons import Comparison, compare_curves
 from breakeven.profile.curves import Curve, in_bursts
 from breakeven.profile.document_checks import check, check_sizes
@@ -260,11 +261,7 @@ def rows_left_out(fits: Sequence[ArmFit]) -> str:
         reason: [file if rows == 1 else f"{rows} rows of {file}" for file, rows in files.items()]
         for reason, files in by_reason.items()
     }
-    return "; ".join(
-        f"{reason}: {', '.join(files[:_MOST_NAMED])}"
-        + (f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else "")
-        for reason, files in named.items()
-    )
+    return "; ".join(f"{reason}: {listed(files, _MOST_NAMED)}" for reason, files in named.items())
 
 
 def with_usable_rows(profile: Profile, where: str) -> Profile:

@@ -7,20 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError, NotIdentifiedError
 from breakeven.laws.acceptance_numbers import alpha_from_tokens_per_step, tokens_per_step_iid
-from breakeven.laws.arrays import Span
+from breakeven.laws.arrays import BoolArray, FloatArray, Span
 from breakeven.phrases import figure, spoken
 from breakeven.profile import ArmFit, Bounds, Conditions, Curve, LoadPoint, Profile, speedups_at_rps
 from breakeven.profile.comparisons import Speedups, compare_curves
 from breakeven.profile.fits import Measurement
 from breakeven.profile.operating_conditions import SAME, ConditionsOf, as_measured, strays
 from breakeven.profile.student_t import t_quantile
-
-Array = npt.NDArray[np.float64]
 
 # Beyond this share of an arm's saturation the law's error grows without bound; lines end here.
 _LAST_UTILISATION = 0.97
@@ -46,16 +43,16 @@ class ArmCurve:
     """
 
     arm: Arm
-    rps: Array
-    latency_s: Array
-    latency_lower_s: Array
-    latency_upper_s: Array
-    speedup: Array
-    speedup_lower: Array
-    speedup_upper: Array
-    measured_rps: Array
-    measured_latency_s: Array
-    measured_speedup: Array
+    rps: FloatArray
+    latency_s: FloatArray
+    latency_lower_s: FloatArray
+    latency_upper_s: FloatArray
+    speedup: FloatArray
+    speedup_lower: FloatArray
+    speedup_upper: FloatArray
+    measured_rps: FloatArray
+    measured_latency_s: FloatArray
+    measured_speedup: FloatArray
     saturation_rps: float
     break_even_rps: float | None
     break_even_ci_rps: Bounds
@@ -70,8 +67,8 @@ class KindCurve:
     """
 
     arm: Arm
-    rps: Array
-    longer: Array
+    rps: FloatArray
+    longer: FloatArray
 
     def sentence_at(self, place: int) -> str:
         """`eagle/7 takes 12 % longer`."""
@@ -104,11 +101,11 @@ class BestArmMap:
     """
 
     arms: tuple[Arm, ...]
-    rps: Array
-    alpha: Array
-    lead: Array
+    rps: FloatArray
+    alpha: FloatArray
+    lead: FloatArray
     measured_alpha: float | None
-    leads_as_measured: Mapping[Arm, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    leads_as_measured: Mapping[Arm, BoolArray] = field(default_factory=dict)
 
 
 def drawable(profile: Profile) -> list[ArmFit]:
@@ -117,7 +114,7 @@ def drawable(profile: Profile) -> list[ArmFit]:
     return sorted(fits, key=lambda fit: (fit.k > 0, fit.arm.family, fit.arm.scheduled, fit.k))
 
 
-def highest(arrays: Iterable[Array]) -> float:
+def highest(arrays: Iterable[FloatArray]) -> float:
     """Highest finite value; 0 if there is none."""
     return max((float(array[np.isfinite(array)].max(initial=0.0)) for array in arrays), default=0.0)
 
@@ -222,10 +219,10 @@ def best_arm_map(
 
 
 def _leads_as_measured(
-    profile: Profile, fits: Sequence[ArmFit], conditions: ConditionsOf, rps: Array
-) -> Iterator[tuple[Arm, npt.NDArray[np.bool_]]]:
+    profile: Profile, fits: Sequence[ArmFit], conditions: ConditionsOf, rps: FloatArray
+) -> Iterator[tuple[Arm, BoolArray]]:
     """Where each arm is the fastest at the acceptance of the conditions."""
-    found: dict[Arm, Array] = {}
+    found: dict[Arm, FloatArray] = {}
     for fit in fits:
         with contextlib.suppress(BreakevenError):
             found[fit.arm] = profile.curve(fit.arm, conditions(fit.arm)).latencies_at_rps(rps)
@@ -234,7 +231,7 @@ def _leads_as_measured(
         yield arm, latency_s <= lowest
 
 
-def _pace(profile: Profile, fit: ArmFit, conditions: Conditions, alpha: float, rps: Array) -> Array:
+def _pace(profile: Profile, fit: ArmFit, conditions: Conditions, alpha: float, rps: FloatArray) -> FloatArray:
     """1/latency (1/s) at loads; beyond saturation below 0, and lowest for the arm with the lowest saturation."""
     tokens_per_step = None if fit.k == 0 else float(tokens_per_step_iid(alpha, fit.k))
     try:

@@ -44,13 +44,11 @@ def speedup_against_load(
     curves: Sequence[ArmCurve],
     strokes: Mapping[Arm, Stroke],
     theme: Theme,
-    load_range_rps: Span | None = None,
 ) -> None:
     """Speedup over no speculation at equal rate: the line of each arm, its band, its points, its break-even.
 
-    Above 1 speculation pays. `load_range_rps` shades the loads that the fleet sees.
+    Above 1 speculation pays.
     """
-    _shade_load(axes, load_range_rps, theme)
     axes.axhline(1.0, color=theme.ink, linewidth=1.0)
     speculative = [curve for curve in curves if curve.arm.k > 0]
     for number, curve in enumerate(speculative):
@@ -82,10 +80,8 @@ def latency_against_load(
     curves: Sequence[ArmCurve],
     strokes: Mapping[Arm, Stroke],
     theme: Theme,
-    load_range_rps: Span | None = None,
 ) -> None:
     """Mean request latency of each arm with its band and its measured points; a dotted edge is its saturation."""
-    _shade_load(axes, load_range_rps, theme)
     measured_top = max((float(np.nanmax(c.measured_latency_s, initial=0.0)) for c in curves), default=0.0)
     lowest = min((float(np.nanmin(c.latency_s)) for c in curves), default=1.0)
     slowest = max((float(np.nanmax(c.latency_s)) for c in curves), default=1.0)
@@ -111,11 +107,9 @@ def kinds_against_load(
     axes: Axes,
     kinds: Sequence[KindCurve],
     strokes: Mapping[Arm, Stroke],
-    theme: Theme,
-    load_range_rps: Span | None = None,
+    _: Theme,
 ) -> None:
     """Speed in percent of the fastest arm's: no speculation, a fixed length, the schedule, adaptive verification."""
-    _shade_load(axes, load_range_rps, theme)
     lines = []
     for kind in kinds:
         stroke = strokes[kind.arm]
@@ -299,18 +293,18 @@ def _break_even(axes: Axes, curve: ArmCurve, colour: str, theme: Theme, *, besid
     )
 
 
-def _shade_load(axes: Axes, load_range_rps: Span | None, theme: Theme) -> None:
-    if load_range_rps is not None:
-        axes.axvspan(*load_range_rps, color=theme.shade, zorder=0)
-        axes.annotate(
-            "load seen",
-            (sum(load_range_rps) / 2, 0.985),
-            xycoords=("data", "axes fraction"),
-            ha="center",
-            va="top",
-            fontsize=8,
-            color=theme.faint,
-        )
+def shade_load(axes: Axes, load_range_rps: Span, theme: Theme) -> None:
+    """Shade the loads that the fleet sees; to be called before anything is drawn on them."""
+    axes.axvspan(*load_range_rps, color=theme.shade, zorder=0)
+    axes.annotate(
+        "load seen",
+        (sum(load_range_rps) / 2, 0.985),
+        xycoords=("data", "axes fraction"),
+        ha="center",
+        va="top",
+        fontsize=8,
+        color=theme.faint,
+    )
 
 
 def name_lines(

@@ -133,23 +133,26 @@ def drawings(
     points = computed.measured_points(profile)
     arms = [line.arm for line in lines]
 
-    def on_axes(plot: Callable[..., None], drawn: object, *more: object) -> Draw:
+    def on_axes(plot: Callable[..., None], drawn: object, *, over_load: bool = False) -> Draw:
         def draw(theme: Theme) -> Figure:
             from matplotlib.figure import Figure  # noqa: PLC0415 - only pictures need it
 
             figure = Figure(figsize=_NARROW if theme.narrow else _WIDE)
-            plot(figure.add_subplot(), drawn, theme.strokes(arms), theme, *more)
+            axes = figure.add_subplot()
+            if over_load and load_range_rps is not None:
+                plots.shade_load(axes, load_range_rps, theme)
+            plot(axes, drawn, theme.strokes(arms), theme)
             return figure
 
         return draw
 
     chosen: dict[str, Draw] = {}
     if NO_SPECULATION in arms and len(arms) > 1:
-        chosen["speedup"] = on_axes(plots.speedup_against_load, lines, load_range_rps)
+        chosen["speedup"] = on_axes(plots.speedup_against_load, lines, over_load=True)
     if lines:
-        chosen["latency"] = on_axes(plots.latency_against_load, lines, load_range_rps)
+        chosen["latency"] = on_axes(plots.latency_against_load, lines, over_load=True)
     if kinds := computed.kinds_over_load(lines):
-        chosen["kinds"] = on_axes(plots.kinds_against_load, kinds, load_range_rps)
+        chosen["kinds"] = on_axes(plots.kinds_against_load, kinds, over_load=True)
     if best is not None:
         chosen["map"] = on_axes(plots.best_arm_map, best)
     if points:

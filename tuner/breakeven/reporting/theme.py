@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
     (0, (1, 1)),
     (0, (5, 1, 1, 1, 1, 1)),
 )
-_MARKERS = "osD^vP"
+_MARKERS = "sD^vP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +59,8 @@ class Theme:
 
         The same list of arms gives the same strokes, so that an arm has one style in all pictures of a page.
         """
-        strokes: dict[Arm, Stroke] = {}
-        speculative = 0
-        for arm in arms:
-            if arm.k == 0:
-                strokes[arm] = Stroke(self.ink, "-", "o")
-                continue
-            strokes[arm] = Stroke(
-                self.palette[speculative % len(self.palette)],
-                _DASHES[speculative % len(_DASHES)],
-                _MARKERS[1 + speculative % (len(_MARKERS) - 1)],
-            )
-            speculative += 1
-        return strokes
+        drawn = zip(cycle(self.palette), cycle(_DASHES), cycle(_MARKERS))
+        return {arm: Stroke(*next(drawn)) if arm.k else Stroke(self.ink, "-", "o") for arm in arms}
 
 
 LIGHT = Theme("light", "#ffffff", "#1b1f24", "#57606a", "#d8dee4", "#f0f3f6", _OKABE_ITO)

@@ -7,7 +7,7 @@ needs the engine's speed without it. The figures alone still show why it cannot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.laws.moved_acceptance import SeenAt, carried
 from breakeven.laws.step_law import Tier, step_s
+from breakeven.phrases import listed
 from breakeven.profile import ArmFit, Comparison, Conditions, Profile
 from breakeven.profile.fits import Bounds
 from breakeven.serving.findings import Cause, Finding
@@ -28,7 +29,6 @@ _FULL_POOL = 0.95
 _DEAD_POSITION = 0.05
 # Tokens per request-step below which drafting is pure cost (1 is what no speculation yields).
 _COLLAPSED_TOKENS_PER_STEP = 1.05
-_MOST_LISTED = 4
 # Fewer failures are the fault of a client, not of an engine. Sampling explains the rest between counters of two kinds.
 _FEW_FAILED = 10.0
 _REFUSED_SHARE = 0.01
@@ -83,10 +83,10 @@ def _objections(snapshot: ModelSnapshot) -> Iterator[Finding]:
         yield Finding.of(Cause.NO_SERIES, elsewhere=other)
     if stale := snapshot.stale:
         oldest = max(stale, key=lambda pod: stale[pod])
-        pods = _listed(sorted(stale))
+        pods = listed(sorted(stale))
         yield Finding.of(Cause.SERIES_STALE, pods=pods, oldest=oldest, age_s=stale[oldest])
     if snapshot.ended:
-        yield Finding.of(Cause.SERIES_ENDED, ended=_listed(snapshot.ended))
+        yield Finding.of(Cause.SERIES_ENDED, ended=listed(snapshot.ended))
     if snapshot.missing:
         yield Finding.of(Cause.SERIES_MISSING, missing=", ".join(snapshot.missing), oldest=OLDEST)
     if snapshot.not_a_number:
@@ -101,13 +101,8 @@ def _gone(snapshot: ModelSnapshot) -> Finding:
     last = min(snapshot.gone, key=lambda pod: snapshot.gone[pod])
     some = f"the figures are those of the other {snapshot.pods}"
     left = some if snapshot.pods else "no pod of this model has any"
-    pods = _listed(sorted(snapshot.gone))
+    pods = listed(sorted(snapshot.gone))
     return Finding.of(Cause.PODS_GONE, pods=pods, age_s=snapshot.gone[last], last=last, left=left)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
-    return ", ".join(names[:_MOST_LISTED]) + more
 
 
 def _failed(snapshot: ModelSnapshot) -> Iterator[Finding]:

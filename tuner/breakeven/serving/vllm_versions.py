@@ -24,6 +24,7 @@ from breakeven.methods import (
     LOOKUP_METHODS,
     PROFILED_CONTEXT,
     PROFILED_CONTEXT_TOKENS,
+    SCHEDULED_METHODS,
     draft_length_of,
     method_of,
 )
@@ -147,9 +148,6 @@ def acceptance_differs(method: str, one: str | None, other: str | None) -> str |
 SCHEDULE_KEY = "num_speculative_tokens_per_batch_size"
 """The key of `--speculative-config`: a list of [first batch size, last batch size, draft length]."""
 
-_METHODS = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"})
-"""Methods for which model runner V1 changes the draft length; V2, which most models do not run on yet, does for more."""
-
 
 def schedule_in(config: Mapping[str, Any]) -> Schedule | None:
     """The draft lengths that vLLM makes of a configuration's table; None if there is no table.
@@ -196,8 +194,9 @@ def schedule_doubts(config: Mapping[str, Any], words: Sequence[str], image: str 
     if (flag_number(words, "--data-parallel-size") or 1) > 1:
         yield said("parallel schedule", key=SCHEDULE_KEY)
     method = method_of(config)
-    if method is not None and method not in _METHODS:
-        yield said("schedule of a method", key=SCHEDULE_KEY, method=method, known=", ".join(sorted(_METHODS)))
+    if method is not None and method not in SCHEDULED_METHODS:
+        known_ones = ", ".join(sorted(SCHEDULED_METHODS))
+        yield said("schedule of a method", key=SCHEDULE_KEY, method=method, known=known_ones)
     version, first = version_of(image), known().keys[SCHEDULE_KEY].first
     if version is not None and first is not None and version < first:
         yield f"{SCHEDULE_KEY} with image {image}: vLLM knows it from {first} on, {version} refuses to start"
