@@ -76,7 +76,8 @@ def stepped(
 ) -> float:
     """Request-seconds of a day with some time at another rate, by the law in small steps.
 
-    If the arm is left, its roll begins when the rate has been noticed, and new replicas come first.
+    If the arm is left, its roll begins when the rate has been noticed, and new replicas come first. The hours after the last
+    change are not stepped through: what is held then stays.
     """
     (c1, c2), to = law, left_for or law
     held, taken = usual_rps * c1 / (1.0 - usual_rps * c2), 0.0
@@ -87,8 +88,10 @@ def stepped(
         # An implicit step: stable whatever waits.
         come = held + STEP_S * rps
         part = c1 + STEP_S - come * c2
-        held = (-part + math.sqrt(part * part + 4.0 * c2 * come * c1)) / (2.0 * c2)
+        before, held = held, (-part + math.sqrt(part * part + 4.0 * c2 * come * c1)) / (2.0 * c2)
         taken += held * STEP_S
+        if min(step * STEP_S - lasts_s, rolled - 1.0) >= 0.0 and abs(held - before) < 1e-9 * held:
+            return taken + held * (DAY_S - (step + 1) * STEP_S)
     return taken
 
 

@@ -1,5 +1,7 @@
 """Laws of carrying acceptance to other draft lengths."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from breakeven_sim.engine.drafting import TextSource, plan_steps
 CHAT = Text(easy_rate=1.0, hard_rate=0.583, easy_share=0.144, depth_decay=0.02)
 
 
+@cache
 def seen(text: Text, k: int, seed: int) -> SeenAt:
     """Acceptance as the engine of the event clock shows it over 300 requests."""
     source = TextSource(text, seed)

@@ -117,6 +117,20 @@ def test_a_roll_waits_for_the_back_off():
     assert now(memory=memory, time=NOW + timedelta(seconds=2)) is None
 
 
+@pytest.mark.parametrize(
+    ("failures", "said"),
+    [
+        (1, "the last roll was undone; the next one may begin in 90 s"),
+        (2, "the last 2 rolls were undone; the next"),
+    ],
+)
+def test_a_back_off_says_how_many_rolls_were_undone_and_when_it_ends(failures, said):
+    memory = MemoryStatus(failures=failures, backoff_until_time=NOW + timedelta(seconds=90))
+    refusal = refuse_now(DEPLOYMENT, PRODUCTION, None, memory, NOW)
+    assert refusal is not None
+    assert refusal.message.startswith(said)
+
+
 def test_an_urgent_roll_waits_for_no_measurement_but_for_pods_that_did_not_come_up():
     until = NOW + timedelta(seconds=60)
     for undone_for, held in (

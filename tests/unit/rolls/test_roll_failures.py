@@ -127,6 +127,16 @@ def test_a_handful_of_failures_is_no_verdict(came):
     assert not one.fails(last_look=True)
 
 
+@pytest.mark.parametrize(("came", "fails"), [(3.0, False), (6.0, True)])
+def test_few_requests_are_no_verdict_however_many_answers_each_asks_for(came, fails):
+    """Fifteen requests whose answers halved might be a client who asks for fewer; thirty are not."""
+    many, half = (
+        {POSTS: came, REFUSALS: 0.0, BEGUN: came * each, SERVED: came * each} for each in (200.0, 100.0)
+    )
+    one = finding(counted(OLD, range(-6, 7), many), counted(NEW, range(1, 7), half))
+    assert one.fails(last_look=True) is fails
+
+
 def test_a_share_that_is_sure_and_small_is_tolerated_and_said():
     one = finding(counted(OLD, range(-6, 7), requests(1e6)), counted(NEW, range(1, 7), requests(1e6, 0.004)))
     assert not one.fails(last_look=True)

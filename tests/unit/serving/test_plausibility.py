@@ -101,6 +101,8 @@ def test_without_speculation_a_step_makes_one_token():
     found = said(served(e=2.5), engine_limits((), NO_SPECULATION, ()))
     assert found is not None
     assert "makes exactly 1" in found
+    assert "makes 1 to 2" in str(said(served(e=2.5), EngineLimits(2.0)))
+    assert "makes at least 1" in str(said(served(e=0.5), EngineLimits()))
 
 
 @pytest.mark.parametrize(
