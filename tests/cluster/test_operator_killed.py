@@ -1,6 +1,5 @@
 """SIGKILL at the worst moments: everything needed to go on stands in the cluster, and nothing is done twice."""
 
-
 import pytest
 
 from operatorcluster import manifests

@@ -223,7 +223,7 @@ def test_an_engine_behind_a_gateway_without_metrics_has_lost_no_acceptance():
 def test_undecided_says_how_many_pairs_it_would_take():
     report = compare(BEFORE, replace(AFTER, windows=windows(1.04, seed=2, scatter=0.05)))
     assert report.needs is not None
-    assert "pairs of windows in place of 8" in report.needs
+    assert "pairs of windows in place of 8, " in report.needs
 
 
 def severity(slower: float, scatter: float) -> int:

@@ -566,6 +566,16 @@ async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_
 
 
 @in_virtual_time
+async def test_time_beyond_the_longest_windows_goes_into_more_pairs():
+    said = list[str]()
+    loads = (ImposedLoad(LoadMode.POISSON, 0.3), ImposedLoad(LoadMode.POISSON, 0.6))
+    async with both(engine()) as (old, new):
+        plan = UpgradePlan(ARM, SHORT, loads, 1500.0)
+        await try_upgrade(Endpoint(old), Endpoint(new), plan, said.append)
+    assert any(line.startswith("pair 12 ") for line in said)
+
+
+@in_virtual_time
 async def test_engines_that_serve_two_models_are_said_to(monkeypatch, addresses):
     name = EngineClient.model
 

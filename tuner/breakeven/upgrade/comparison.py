@@ -360,8 +360,10 @@ def judged_change(
     needs = None
     if word is UpgradeWord.UNDECIDED:
         rooms = (limits.excluded - loss, likely), (loss - limits.tolerated, radius)
-        more = min(pairs * (width / room) ** 2 for room, width in rooms if room > 0.0)
-        needs = f"{name}: about {max(math.ceil(more), pairs + 1)} pairs of windows in place of {pairs}"
+        more = max(
+            math.ceil(min(pairs * (width / room) ** 2 for room, width in rooms if room > 0.0)), pairs + 1
+        )
+        needs = f"{name}: about {more} pairs of windows in place of {pairs}, {figure(more / pairs)} times the seconds"
     return Judged(UpgradeFinding(name, old, new, ratio, interval, word, said), needs)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from breakeven.upgrade.service_fields import FIELDS, request_with
 
 LOADS = (ImposedLoad(LoadMode.CLOSED, 1), ImposedLoad(LoadMode.CLOSED, 8))
 PAIRS = 8
-"""Pairs of windows at each load, in the order A B, B A."""
+"""Pairs of windows at each load, in the order A B, B A; more if the longest windows leave time for them."""
 ANSWER_TOKENS = 64
 
 _COMPARED_PROMPTS, _OTHER_PROMPTS = 60, 24
@@ -340,7 +341,7 @@ class _EnginesTried:
         alone_s = max(alone)
         window_s = self._left_s() / (PAIRS * len(plan.loads) * len(self.clients)) - 3.0 * alone_s
         window_s = min(max(window_s, _SHORTEST_WINDOW_S, _FEWEST_ANSWERS * alone_s), _LONGEST_WINDOW_S)
-        for pair in range(PAIRS):
+        for pair in itertools.count():
             order = [*range(len(self.clients))]
             for place, load in enumerate(plan.loads):
                 number = 1 + pair * len(plan.loads) + place
