@@ -142,13 +142,17 @@ def test_wrong_inputs(arguments: list[str], code: int, says: str) -> None:
     ("answer", "status", "says"),
     [
         (b"<html>", 200, "answered with something that is not Prometheus' JSON"),
-        (b'{"status":"error","error":"bad"}', 200, "refused the query: no reason that this API knows; bad"),
+        (
+            b'{"status":"error","error":"bad"}',
+            200,
+            "refused the query: no reason that this API knows; bad; expected an answer of Prometheus' HTTP API",
+        ),
         (
             b'{"status":"success","data":{"resultType":"vector"}}',
             200,
             "answered with something that is no instant vector",
         ),
-        (b"no", 403, "HTTP 403; give a credential"),
+        (b"no", 403, "HTTP 403; expected a credential"),
     ],
 )
 def test_answers_that_are_none(answer: bytes, status: int, says: str) -> None:

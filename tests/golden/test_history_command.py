@@ -114,7 +114,7 @@ def test_the_table_says_what_counts_and_what_is_unknown():
         (("--method", "a b"), "--method: 'a b'; expected vLLM's name"),
         (("--match", "pod"), "--match: 'pod'; expected LABEL=VALUE"),
         (("--metric-prefix", "9"), "--metric-prefix: '9'; expected letters"),
-        (("--deployment", "llm/other"), "no vllm:num_requests_running with these labels in the whole span; expected series of namespace='llm' model_name='m'"),
+        (("--deployment", "llm/other"), "--prometheus: no vllm:num_requests_running{namespace=\"llm\",pod=~\"other-([a-z0-9]+-)?[a-z0-9]+\"} in the whole span; expected series of namespace='llm' model_name='m'"),
         (("--match", "pod=~chat.*|other.*"), ""),
         ((), "series of several workloads (llm/chat, llm/other-chat); expected --deployment NS/NAME or --match of one of them"),
     ],

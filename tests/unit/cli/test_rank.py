@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ def test_a_profile_that_knows_the_method_chooses_the_length_and_drops_what_loses
     others = next(one for one in bound["drafters"] if one["by"] == "others")
     assert (others["speedup"], others["speedup_ci"], others["break_even_ci_rps"]) == (None, None, None)
     assert "the profile has no suffix: of these nothing is known at 1 rps" in bound["warnings"]
+
+
+def test_parameters_in_a_name_are_explained_by_vllm_s_words() -> None:
+    shown = " ".join(CliRunner().invoke(root, ["rank", ANSWERS]).output.split())
+    assert re.search(r"; ngram \d+-\d+: prompt_lookup_min, prompt_lookup_max ", shown)
+    assert re.search(
+        r" suffix \d+ x\d+: suffix_decoding_max_tree_depth, suffix_decoding_max_spec_factor", shown
+    )
 
 
 def test_nothing_is_written_if_a_drafter_is_refused(tmp_path: Path) -> None:

@@ -386,7 +386,7 @@ def test_a_service_whose_answer_is_refused_is_left_out_by_name_and_others_are_re
             raise BreakevenError("Prometheus answered with more than 16 MiB")
         return series() if "(ready_replicas" not in question.promql else []
 
-    said = []
+    said = list[str]()
     found = answered(reading([], GRID.last_s, 3600, said.append), ask)
     assert [(one.service.namespace, one.claimed_hours) for one in found] == [("llm", pytest.approx(HOURS))]
     assert said == ["evil/chat: Prometheus answered with more than 16 MiB; the service is left out"]

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from breakeven.answering.prompt_set import shipped_prompts
+from breakeven.answering.prompt_set import GatePrompt, shipped_prompts
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.cli import gate
 from breakeven.load_driver.asking import ask
@@ -625,6 +625,15 @@ async def test_answers_of_another_shape_are_flawed_or_refused_and_no_fault_of_th
     given = await ask(Garbled(document), "after", prompts, 10.0)
     assert all(one.flaw is not None for one in given.answers)
     assert len(given.answers) + given.refused >= len(prompts)
+
+
+@in_virtual_time
+async def test_an_answer_that_only_calls_tools_is_not_empty():
+    calls = [{"type": "function", "function": {"name": "act", "arguments": "{}"}}]
+    engine = Garbled(chosen(message={"content": None, "tool_calls": calls}))
+    own = GatePrompt("own-1", messages=({"role": "user", "content": "act"},))
+    given = await ask(engine, "after", [own], 10.0)
+    assert [one.flaw for one in given.answers] == [None, None]
 
 
 @pytest.mark.parametrize("count", ['"a"', "1e999", "null", "[4]"])

@@ -176,9 +176,10 @@ class AskedPrometheus(NamedTuple):
         try:
             yield
         except PrometheusError as error:
-            more = "give a credential (--bearer-token-env, --basic-user, --tenant)"
-            parts = (f"{error}", error.said, more if error.status in {401, 403} else "")
-            raise BreakevenError(f"{self.client.url}: Prometheus {'; '.join(filter(None, parts))}") from error
+            credential = "a credential (--bearer-token-env, --basic-user, --tenant)"
+            wanted = credential if error.status in {401, 403} else "an answer of Prometheus' HTTP API"
+            what = "; ".join(filter(None, (f"{error}", error.said)))
+            raise BreakevenError(f"{self.client.url}: Prometheus {what}; expected {wanted}") from error
 
 
 _UNITS_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

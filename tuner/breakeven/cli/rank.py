@@ -213,6 +213,10 @@ def _print(result: Mapping[str, Any]) -> None:
             )
         )
     print_table(("DRAFTER", *(f"k={k}" for k in _SHOWN), "BEST", "DRAFTED"), rows)
+    if named := [
+        f"{_name(one)}: {', '.join(one['options'])}" for one in result["drafters"] if one["options"]
+    ]:
+        print_text("; ".join(named))
     groups = [{row["group"]: row for row in one["groups"]} for one in result["drafters"]]
     if groups[0]:
         click.echo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
@@ -147,14 +148,15 @@ def _are_ids(found: object) -> TypeGuard[list[int]]:
 def _text(prompt: GatePrompt, choice: Mapping[str, Any]) -> str | None:
     """The text that is held to the demanded form; None if a demanded tool was not called."""
     message = _fields(choice.get("message"))
+    called = message.get("tool_calls")
+    calls = called if isinstance(called, list) else []
+    given = [_fields(_fields(one).get("function")).get("arguments") for one in calls]
     if prompt.form is Form.TOOL:
-        calls = message.get("tool_calls")
-        called = calls[0] if isinstance(calls, list) and calls else None
-        arguments = _fields(_fields(called).get("function")).get("arguments")
-        return arguments if isinstance(arguments, str) else None
+        return given[0] if given and isinstance(given[0], str) else None
     text = message.get("content") if prompt.messages is not None else choice.get("text")
-    # A model that reasons may spend all of its tokens on that.
-    found = (text, message.get("reasoning"), message.get("reasoning_content"))
+    # A model that reasons may spend all of its tokens on that, and one that has tools may only call them.
+    told = json.dumps(calls, sort_keys=True) if all(isinstance(one, str) for one in given) else ""
+    found = (text, message.get("reasoning"), message.get("reasoning_content"), calls and told)
     return next((one for one in found if isinstance(one, str) and one), "")
 
 

@@ -393,7 +393,8 @@ def _found(server: PastServer, asked: AskedPast) -> tuple[EngineSeries, TimeGrid
         for labels, _ in server.at(f"group by(namespace,model_name)({name})", grid.last_s)
     ]
     there = f"series of {', '.join(sorted(filter(None, others))[:4])}" if any(others) else "series of a vLLM"
-    raise InputError("--match", f"no {name} with these labels in the whole span", there)
+    chosen = ",".join(one.render() for one in asked.matchers)
+    raise InputError("--prometheus", f"no {name}{{{chosen}}} in the whole span", there)
 
 
 def _chunk(
