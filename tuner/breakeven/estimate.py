@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -31,7 +32,12 @@ class Estimate:
         """Whether the upper bound lies below a limit."""
         return self.upper is not None and self.upper < limit
 
+    def by(self, rising: Callable[[float], float]) -> Estimate:
+        """The same of a figure that rises with this one."""
+        return Estimate(
+            *(None if end is None else rising(end) for end in (self.value, self.lower, self.upper))
+        )
+
     def times(self, factor: float) -> Estimate:
         """The figure and its bounds in another unit: times a factor above 0."""
-        ends = (None if end is None else factor * end for end in (self.value, self.lower, self.upper))
-        return Estimate(*ends)
+        return self.by(lambda end: factor * end)

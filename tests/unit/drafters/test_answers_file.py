@@ -11,6 +11,7 @@ import pytest
 from breakeven.drafters import answers_file
 from breakeven.drafters.answers_file import FinishedAnswer, read_answers, renumbered
 from breakeven.errors import InputError
+from breakeven.intake import package
 
 _CHAT = [{"role": "user", "content": "ab"}]
 _SAID = {"role": "assistant", "content": "cde"}
@@ -144,7 +145,7 @@ def test_a_package_that_is_not_installed_is_named() -> None:
     with pytest.raises(
         InputError, match="needs no_such_package, which is not installed; expected pip install"
     ):
-        answers_file.package("no_such_package.part", "a file")
+        package("no_such_package.part", "a file")
 
 
 def test_renumbered_answers_have_the_same_repetitions_and_no_token_id_of_a_model() -> None:

@@ -343,8 +343,7 @@ def assess(
 
 
 def _others_break_even_rps(promise: Promise | None, profile: Profile | None) -> float | None:
-    arms = () if profile is None else profile.arms
-    none = next((fit for fit in arms if fit.arm == NO_SPECULATION), None)
+    none = None if profile is None else profile.fit_of(NO_SPECULATION)
     if promise is None or none is None:
         return None
     # The slope is taken as it stands: scaled by E, rows of the table predict each other worse (41 % off in place of 17).
@@ -358,7 +357,7 @@ def candidates(found: Iterable[Assessment]) -> list[dict[str, Any]]:
         one, promise, own = each.ranked, each.promise, each.by_profile
         if promise is None or promise.probability <= _WORTH_MEASURING or one.method in methods:
             continue
-        if own is not None and own.speedup_ci is not None and (own.speedup_ci[1] or math.inf) < 1.0:
+        if own is not None and own.known.below(1.0):
             continue  # the user's own profile says that it loses at this load
         methods[one.method] = {
             "name": one.method.replace("_", "-"),

@@ -108,8 +108,7 @@ class Receipt:
     def net_gpu_hours(self) -> Estimate:
         """GPU-hours saved less GPU-hours of calibrations."""
         saved = self.gpu_hours_saved if self.gpu_hours_saved.value is not None else Estimate(0.0, 0.0, 0.0)
-        ends = (saved.value, saved.lower, saved.upper)
-        return Estimate(*(None if end is None else end - self.calibration_gpu_hours for end in ends))
+        return saved.by(lambda end: end - self.calibration_gpu_hours)
 
 
 class _Claim(NamedTuple):
@@ -299,7 +298,7 @@ def _judged(
     against, speedup, rolled_s = measured
     return _Claim(
         against,
-        Estimate(*(None if end is None else ready * inflight * (end - 1.0) for end in _ends(speedup))),
+        speedup.by(lambda end: ready * inflight * (end - 1.0)),
         _gpus(seen, arms[0], ready, None if rolled_s is None else _before(before, rolled_s)),
     )
 
@@ -448,10 +447,6 @@ def _spent(times: Mapping[int, Mapping[str, _Moment]]) -> list[tuple[int, float]
             found.append((time_s, more))
         before = now
     return found
-
-
-def _ends(known: Estimate) -> tuple[float | None, float | None, float | None]:
-    return known.value, known.lower, known.upper
 
 
 def _finite(value: float | None) -> float | None:

@@ -244,9 +244,8 @@ def learned(laws: Sequence[FittedLaw], evidence: Mapping[Arm, Evidence], now_s: 
     for i, one in enumerate(laws):
         if (found := seen.get(one.arm)) is None:
             continue
-        (a, b, c), towards = found.precision, found.pull
-        precision[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] += np.array([[a, b], [b, c]])
-        pull[2 * i : 2 * i + 2] += towards
+        precision[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] += _matrix(found)
+        pull[2 * i : 2 * i + 2] += found.pull
     covariance = np.linalg.inv(precision)
     return LearnedLaws(tuple(one.arm for one in laws), covariance @ pull, covariance)
 

@@ -238,8 +238,7 @@ class _Against:
     @property
     def loses(self) -> bool:
         """Whether speculation significantly slows requests at this load: the upper bound of the speedup is below 1."""
-        upper = self.compared.speedup_ci[1] if self.compared.speedup_ci is not None else None
-        return self.compared.speedup == 0.0 or (upper is not None and upper < 1.0)
+        return self.compared.speedup == 0.0 or self.compared.known.below(1.0)
 
     def elsewhere(self, arm: Arm, conditions: Conditions) -> float | None:
         """The speedup of an arm under other conditions at the same load; None if the profile cannot convert to them."""
