@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, median
 
-from scipy import stats
-
 from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import BreakevenError
 from breakeven.profile import Conditions, Prediction, Profile
+from breakeven.profile.student_t import t_quantile
 from real.findings import ErrorGoal, Row, RunFinding, number
 from real.greedy_users import Account, Offered, together
 
@@ -168,7 +167,7 @@ def _scatter(blocks: Sequence[Probed]) -> tuple[float, float]:
         freedom += len(logs) - 1
     if not freedom:
         return math.nan, math.nan
-    return math.sqrt(squares / freedom), float(stats.t.ppf((1 + _LEVEL) / 2, freedom))
+    return math.sqrt(squares / freedom), t_quantile(_LEVEL, freedom)
 
 
 def _ratio(now_ms: Sequence[float], then_ms: Sequence[float]) -> float:

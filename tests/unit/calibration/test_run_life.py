@@ -243,78 +243,39 @@ def test_the_same_job_is_followed_after_the_operator_was_away(world):
     assert world.jobs == before
 
 
+LAST_WORDS = {
+    "EngineOutOfMemory": [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "ValueError: No available memory for the cache blocks.",
+    ],
+    "EngineConfigRefused": [
+        "pydantic: 1 validation error for SpeculativeConfig\n  num_speculative_tokens",
+        "ValueError: Qwen3-Omni DSpark requires num_speculative_tokens to match the trained block_size (7); got 3.",
+        "AssertionError: Custom logits processors are not supported when speculation is on",
+        "NotImplementedError: eagle3 with pipeline parallel size 2",
+        "ValueError: Model architectures ['Eagle3XForCausalLM'] failed to be inspected",
+        "OSError: org/eagle is not a local folder and is not a valid model identifier listed on the hub",
+        "TypeError: Worker.__init__() got an unexpected keyword argument 'draft'",
+        "ImportError: Arctic Inference is required for suffix decoding",
+        "(EngineCore pid=9) RuntimeError: LoRA does not support adaptive verification",
+        "pydantic_core.ValidationError: 1 validation error for VllmConfig\n  Value error, max_num_scheduled_tokens is set to -1792",
+    ],
+    "EngineCrashed": [
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "ValueError: bad rank\ntorch.distributed.DistBackendError: NCCL error: unhandled system error",
+        "OSError: Connection error, and we cannot find the requested files; Connection refused",
+        "WARNING 11-21 13:42 FlashInfer is not supported here\nRuntimeError: no words",
+        "INFO 11-21 args: {'speculative_config': {}}\nRuntimeError: Engine core initialization failed",
+    ],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("message", "exit_code", "reason", "word"),
     [
-        (
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-            1,
-            "Error",
-            "EngineOutOfMemory",
-        ),
-        ("ValueError: No available memory for the cache blocks.", 1, "Error", "EngineOutOfMemory"),
+        *((message, 1, "Error", word) for word, messages in LAST_WORDS.items() for message in messages),
         ("", 137, "OOMKilled", "EngineOutOfMemory"),
-        (
-            "pydantic: 1 validation error for SpeculativeConfig\n  num_speculative_tokens",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
         ("vllm serve: error: unrecognized arguments: --spec-x", 2, "Error", "EngineConfigRefused"),
-        (
-            "ValueError: Qwen3-Omni DSpark requires num_speculative_tokens to match the trained block_size (7); got 3.",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
-        (
-            "AssertionError: Custom logits processors are not supported when speculation is on",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
-        (
-            "NotImplementedError: eagle3 with pipeline parallel size 2",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
-        (
-            "ValueError: Model architectures ['Eagle3XForCausalLM'] failed to be inspected",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
-        (
-            "OSError: org/eagle is not a local folder and is not a valid model identifier listed on the hub",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
-        (
-            "TypeError: Worker.__init__() got an unexpected keyword argument 'draft'",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
-        (
-            "ImportError: Arctic Inference is required for suffix decoding",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
-        (
-            "(EngineCore pid=9) RuntimeError: LoRA does not support adaptive verification",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
-        (
-            "pydantic_core.ValidationError: 1 validation error for VllmConfig\n  Value error, max_num_scheduled_tokens is set to -1792",
-            1,
-            "Error",
-            "EngineConfigRefused",
-        ),
         (
             "api_server.py: error: argument --attention-backend: invalid choice: 'X'",
             2,
@@ -322,31 +283,6 @@ def test_the_same_job_is_followed_after_the_operator_was_away(world):
             "EngineConfigRefused",
         ),
         ("Segmentation fault (core dumped)", 139, "Error", "EngineCrashed"),
-        ("RuntimeError: CUDA error: an illegal memory access was encountered", 1, "Error", "EngineCrashed"),
-        (
-            "ValueError: bad rank\ntorch.distributed.DistBackendError: NCCL error: unhandled system error",
-            1,
-            "Error",
-            "EngineCrashed",
-        ),
-        (
-            "OSError: Connection error, and we cannot find the requested files; Connection refused",
-            1,
-            "Error",
-            "EngineCrashed",
-        ),
-        (
-            "WARNING 11-21 13:42 FlashInfer is not supported here\nRuntimeError: no words",
-            1,
-            "Error",
-            "EngineCrashed",
-        ),
-        (
-            "INFO 11-21 args: {'speculative_config': {}}\nRuntimeError: Engine core initialization failed",
-            1,
-            "Error",
-            "EngineCrashed",
-        ),
         ("ValueError: half a traceback, then a signal", 134, "Error", "EngineCrashed"),
         # A container runtime that cannot start it.
         ("OCI runtime create failed: unsupported device vendor", 128, "StartError", "EngineCrashed"),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 import pytest
 
 import breakeven.cli
 from breakeven.cli import main
-
-EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture
@@ -59,9 +56,12 @@ def test_a_command_whose_extra_is_not_installed_names_it(
     monkeypatch.setitem(sys.modules, package, None)
     for name in [name for name in sys.modules if name.startswith("breakeven.reporting.")]:
         monkeypatch.delitem(sys.modules, name)
+    points = tmp_path / "points.csv"
+    rows = "".join(f"none,0,{1.0 + 0.1 * n},{n}\neagle3,3,{0.6 + 0.1 * n},{n}\n" for n in (1, 4, 8))
+    points.write_text(f"method,k,mean_latency_s,concurrency\n{rows}", encoding="utf-8")
     trace = tmp_path / "trace.csv"
     trace.write_text("start_s,rps\n0,1\n60,2\n", encoding="utf-8")
-    paths = {"points": EXAMPLES / "points.csv", "trace": trace, "page": tmp_path / "page.html"}
+    paths = {"points": points, "trace": trace, "page": tmp_path / "page.html"}
     monkeypatch.setattr("sys.argv", ["breakeven", *(text.format(**paths) for text in arguments)])
     with pytest.raises(SystemExit) as end:
         main()

@@ -77,58 +77,44 @@ def test_one_closed_loop_is_the_same_point_whichever_tool_measured_it(text: str)
     assert reason_against(point) is None
 
 
+CLOSED, POISSON, CONSTANT = LoadMode.CLOSED, LoadMode.POISSON, LoadMode.CONSTANT
+
+
+def aiperf(load: dict[str, Any]) -> Any:
+    return changed(AIPERF, "input_config/loadgen", load)
+
+
 @pytest.mark.parametrize(
     ("document", "mode", "rate", "reason"),
     [
-        (SGLANG | {"request_rate": 4.0, "max_concurrency": None}, LoadMode.POISSON, 4.0, None),
-        (SGLANG | {"max_concurrency": None}, LoadMode.CLOSED, None, "SaturatedPoint"),
-        (SGLANG | {"request_rate": "trace"}, LoadMode.CLOSED, None, "NotSteady"),
-        (SGLANG | {"request_rate": 4.0}, LoadMode.POISSON, 4.0, "SaturatedPoint"),
+        (SGLANG | {"request_rate": 4.0, "max_concurrency": None}, POISSON, 4.0, None),
+        (SGLANG | {"max_concurrency": None}, CLOSED, None, "SaturatedPoint"),
+        (SGLANG | {"request_rate": "trace"}, CLOSED, None, "NotSteady"),
+        (SGLANG | {"request_rate": 4.0}, POISSON, 4.0, "SaturatedPoint"),
+        (aiperf({"request_rate": 4.0, "arrival_pattern": "poisson"}), POISSON, 4.0, None),
+        (aiperf({"request_rate": 4.0}), CONSTANT, 4.0, None),
         (
-            changed(AIPERF, "input_config/loadgen", {"request_rate": 4.0, "arrival_pattern": "poisson"}),
-            LoadMode.POISSON,
-            4.0,
-            None,
-        ),
-        (changed(AIPERF, "input_config/loadgen", {"request_rate": 4.0}), LoadMode.CONSTANT, 4.0, None),
-        (
-            changed(
-                AIPERF,
-                "input_config/loadgen",
-                {"request_rate": 4.0, "arrival_pattern": "gamma", "arrival_smoothness": 0.5},
-            ),
-            LoadMode.POISSON,
+            aiperf({"request_rate": 4.0, "arrival_pattern": "gamma", "arrival_smoothness": 0.5}),
+            POISSON,
             4.0,
             "ArrivalsUnknown",
         ),
-        (
-            changed(AIPERF, "input_config/loadgen", {"request_rate": 4.0, "request_rate_ramp_duration": 30}),
-            LoadMode.CONSTANT,
-            4.0,
-            "NotSteady",
-        ),
-        (
-            changed(AIPERF, "input_config/loadgen", {"user_centric_rate": 4.0, "request_rate": 4.0}),
-            LoadMode.POISSON,
-            4.0,
-            "ArrivalsUnknown",
-        ),
+        (aiperf({"request_rate": 4.0, "request_rate_ramp_duration": 30}), CONSTANT, 4.0, "NotSteady"),
+        (aiperf({"user_centric_rate": 4.0, "request_rate": 4.0}), POISSON, 4.0, "ArrivalsUnknown"),
         (
             changed(
-                AIPERF,
-                "input_config",
-                {"loadgen": {"concurrency": 8}, "input": {"fixed_schedule": True}},
+                AIPERF, "input_config", {"loadgen": {"concurrency": 8}, "input": {"fixed_schedule": True}}
             ),
-            LoadMode.CLOSED,
+            CLOSED,
             None,
             "NotSteady",
         ),
-        (AIPERF | {"error_request_count": metric("requests", 3.0)}, LoadMode.CLOSED, None, "RequestsFailed"),
-        (AIPERF | {"was_cancelled": True}, LoadMode.CLOSED, None, "RequestsFailed"),
-        (AIPERF | {"request_count": metric("requests", 2.0)}, LoadMode.CLOSED, None, "PointTooShort"),
+        (AIPERF | {"error_request_count": metric("requests", 3.0)}, CLOSED, None, "RequestsFailed"),
+        (AIPERF | {"was_cancelled": True}, CLOSED, None, "RequestsFailed"),
+        (AIPERF | {"request_count": metric("requests", 2.0)}, CLOSED, None, "PointTooShort"),
         (
             changed(LLMD, "scenario/load", {"standardized": {"rate_qps": 4.0, "concurrency": float("inf")}}),
-            LoadMode.POISSON,
+            POISSON,
             4.0,
             "ArrivalsUnknown",
         ),
@@ -138,40 +124,30 @@ def test_one_closed_loop_is_the_same_point_whichever_tool_measured_it(text: str)
                 "scenario/load",
                 {"standardized": {"rate_qps": 4.0}, "native": {"config": {"load": {"type": "constant"}}}},
             ),
-            LoadMode.CONSTANT,
+            CONSTANT,
             4.0,
             None,
         ),
         (
             changed(LLMD, "results/request_performance/aggregate/requests/failures", 5),
-            LoadMode.CLOSED,
+            CLOSED,
             None,
             "RequestsFailed",
         ),
-        (
-            changed(INFERENCE_PERF, "load_summary", {"requested_rate": 4.0}),
-            LoadMode.POISSON,
-            4.0,
-            "ArrivalsUnknown",
-        ),
-        (changed(INFERENCE_PERF, "failures/count", 2), LoadMode.CLOSED, None, "RequestsFailed"),
-        (changed(INFERENCE_PERF, "load_summary/concurrency", 4), LoadMode.CLOSED, None, "NotSteady"),
+        (changed(INFERENCE_PERF, "load_summary", {"requested_rate": 4.0}), POISSON, 4.0, "ArrivalsUnknown"),
+        (changed(INFERENCE_PERF, "failures/count", 2), CLOSED, None, "RequestsFailed"),
+        (changed(INFERENCE_PERF, "load_summary/concurrency", 4), CLOSED, None, "NotSteady"),
         (
             changed(GENAI_BENCH, "aggregated_metrics/iteration_type", "request_rate"),
-            LoadMode.POISSON,
+            POISSON,
             8.0,
             "ArrivalsUnknown",
         ),
-        (
-            changed(GENAI_BENCH, "aggregated_metrics/num_error_requests", 1),
-            LoadMode.CLOSED,
-            None,
-            "RequestsFailed",
-        ),
-        (EVALSCOPE | {"Failed requests": 3}, LoadMode.CLOSED, None, "RequestsFailed"),
-        (EVALSCOPE | {"Request rate (req/s)": 4.0, "Number of concurrency": 64}, LoadMode.POISSON, 4.0, None),
-        (EVALSCOPE_NEW | {"Request Rate (req/s)": 4.0}, LoadMode.POISSON, 4.0, "SaturatedPoint"),
-        (EVALSCOPE_NEW | {"Success Requests": 3}, LoadMode.CLOSED, None, "PointTooShort"),
+        (changed(GENAI_BENCH, "aggregated_metrics/num_error_requests", 1), CLOSED, None, "RequestsFailed"),
+        (EVALSCOPE | {"Failed requests": 3}, CLOSED, None, "RequestsFailed"),
+        (EVALSCOPE | {"Request rate (req/s)": 4.0, "Number of concurrency": 64}, POISSON, 4.0, None),
+        (EVALSCOPE_NEW | {"Request Rate (req/s)": 4.0}, POISSON, 4.0, "SaturatedPoint"),
+        (EVALSCOPE_NEW | {"Success Requests": 3}, CLOSED, None, "PointTooShort"),
     ],
 )
 def test_how_requests_arrived_and_what_speaks_against_a_run(
