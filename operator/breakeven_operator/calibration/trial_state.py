@@ -381,10 +381,10 @@ def _refusal(said: str) -> str | None:
     return None
 
 
-def last_lines(text: str, count: int = _LAST_LINES) -> str:
+def last_lines(text: str) -> str:
     """The last lines of a log that say something, on one line, shortened from the front."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" ^~\t")]
-    shown = " | ".join(lines[-count:])
+    shown = " | ".join(lines[-_LAST_LINES:])
     return shown if len(shown) <= _LONGEST else f"...{shown[-_LONGEST:]}"
 
 

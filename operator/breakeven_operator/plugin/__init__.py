@@ -1,7 +1,7 @@
 """`kubectl breakeven`: a service's state in words, and the few changes that people make to it.
 
-plugin_commands                verbs and their options, the changes that they make, and where the board is
-kubectl_process                the `kubectl` of the user as a child process: JSON in, JSON out
+plugin_commands                verbs, their options, and the changes that they make
+kubectl_process                the `kubectl` of the user as a child process: JSON in, JSON out; where the board is
 service_table, explanation     texts of what a status says
 wanted_arm                     the recommended arm as a patch of the target
 examined                       arguments of `breakeven doctor` about a service

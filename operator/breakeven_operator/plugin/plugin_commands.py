@@ -18,8 +18,7 @@ import click
 
 from breakeven import __version__
 from breakeven.errors import BreakevenError, InputError
-from breakeven_operator.plugin.board_place import board_place
-from breakeven_operator.plugin.kubectl_process import PROFILE, Kubectl, KubectlError
+from breakeven_operator.plugin.kubectl_process import PROFILE, Kubectl, KubectlError, board_place
 from breakeven_operator.plugin.service_change import (
     ServiceChange,
     after,

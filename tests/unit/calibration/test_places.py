@@ -11,7 +11,7 @@ import pytest
 
 from breakeven_operator.cluster.snapshot import Snapshot
 from breakeven_operator.kinds import PODS, RUN_LABEL
-from breakeven_operator.loop.admission import run_views
+from breakeven_operator.loop.run_turns import run_views
 from breakeven_operator.settings import Settings
 from fakes.calibration_world import World, timestamp
 
