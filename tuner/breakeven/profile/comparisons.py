@@ -218,21 +218,25 @@ def _ratios(judged: Curve, other: Curve, rps: FloatArray) -> FloatArray:
 def _band(judged: Curve, other: Curve, rps: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
     """Bounds of the speedup at each rate; an open end is NaN below, infinite above.
 
-    All doubt is put into the latency that moves more, of the arm that saturates first: near saturation the ratio of two
-    latencies is known far better than each of them. One arm carries it at all rates, else the bounds would jump.
+    All doubt is put into the latency that moves more, of the arm nearer to saturation. Near saturation the
+    ratio of two latencies is known far better than each of them.
     """
     fast_s, slow_s = judged.latencies_at_rps(rps), other.latencies_at_rps(rps)
     fast_n, slow_n = judged.met_at_rps(rps, fast_s), other.met_at_rps(rps, slow_s)
     mine, theirs = judged.slowed_at_rps(rps, fast_n), other.slowed_at_rps(rps, slow_n)
-    if judged.saturation_rps <= other.saturation_rps:
-        factors = _factors(judged, other, slow_n, theirs / mine, t)
+    lower, upper = np.empty(rps.shape), np.empty(rps.shape)
+
+    if (here := mine >= theirs).any():
+        factors = _factors(judged, other, slow_n[here], (theirs / mine)[here], t)
         slowest, fastest = (
-            np.nan_to_num(judged.raised_at_rps(rps, by), nan=np.inf) for by in (factors, 1.0 / factors)
+            np.nan_to_num(judged.raised_at_rps(rps[here], by), nan=np.inf) for by in (factors, 1.0 / factors)
         )
-        lower, upper = slow_s / slowest, slow_s / fastest
-    else:
-        factors = _factors(other, judged, fast_n, mine / theirs, t)
-        lower, upper = (other.raised_at_rps(rps, by) / fast_s for by in (1.0 / factors, factors))
+        lower[here], upper[here] = slow_s[here] / slowest, slow_s[here] / fastest
+    if not here.all():
+        here = ~here
+        factors = _factors(other, judged, fast_n[here], (mine / theirs)[here], t)
+        fastest, slowest = (other.raised_at_rps(rps[here], by) for by in (1.0 / factors, factors))
+        lower[here], upper[here] = fastest / fast_s[here], slowest / fast_s[here]
     # If the other arm may be saturated, the speedup has no upper bound.
     return lower, np.nan_to_num(upper, nan=np.inf)
 
