@@ -137,7 +137,8 @@ async def running_eagle(**policy) -> FleetWorld:
     world.calibrate()
     world.load(3.0)
     await world.cycle()
-    assert world.whole["current"]["arm"] == "eagle/3"
+    current = world.whole["current"]
+    assert (current["arm"], current["method"], current["draftLength"]) == ("eagle/3", "eagle3", 3)
     return world
 
 

@@ -54,6 +54,8 @@ def seen(**changes: float) -> MeasuredWindow:
     [
         (GOOD, ()),
         (seen(send_lag_mean_s=0.03), (Reason.DRIVER_LAGGING,)),
+        # Of requests that take a second, a lag of ten milliseconds is one percent.
+        (seen(send_lag_mean_s=0.01), ()),
         (seen(send_lag_p99_s=0.3), (Reason.DRIVER_LAGGING,)),
         (seen(send_lag_p99_s=0.2), ()),
         (seen(errors={"HTTP 500": 1}), (Reason.REQUESTS_FAILED,)),

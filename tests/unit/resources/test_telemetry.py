@@ -133,6 +133,7 @@ def test_the_series_of_a_full_status(registry, telemetry):
         for bound in ("estimate", "lower", "upper")
     ]
     assert found == [1.82, None, None, 1.71, 1.55, 1.88]
+    assert sample(registry, "breakeven_roll_timestamp_seconds", from_arm="none", to_arm="eagle/7") is not None
     assert sample(registry, "breakeven_c1_ratio", **arm) == 0.48
     assert sample(registry, "breakeven_c2_ratio", bound="estimate", **arm) == 1.48
     assert sample(registry, "breakeven_break_even_requests_per_second", bound="estimate", **arm) == 8.9
