@@ -17,8 +17,8 @@ PRODUCT = tuple(str(ROOT / part) + "/" for part in ("tuner/breakeven", "operator
 OURS = ("breakeven.", "breakeven_operator.")
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 # Files entered, own classes made, changes of file. Each may only fall; a lower one is written here in the commit that reached it.
-OF_A_ROLL = (93, 85, 1153)
-OF_A_CALIBRATION = (84, 63, 899)
+OF_A_ROLL = (92, 85, 1152)
+OF_A_CALIBRATION = (83, 63, 898)
 
 
 class Way:
