@@ -62,7 +62,8 @@ class DenseClock:
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
         """Duration of a step (`StepTimer`)."""
-        # With prompts among them a step runs without graphs, so that nothing is padded.
+        # With prompts among them a step runs without graphs, so that nothing is padded. A padded request has drafts too, which
+        # is harder on them than vLLM: its graphs are of positions, in multiples of k + 1.
         tokens = (decoding if prompt else padded(decoding)) * (k + 1) + prompt
         share, early = self.heavy
         late = (1.0 - share * early) / (1.0 - share)
