@@ -120,8 +120,6 @@ def endpoint_of(options: Mapping[str, Any], url: str) -> Endpoint:
     try:
         parts = urlsplit(url)
         known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        # Engines have their pages at the root; /v1 is what clients of the OpenAI API are given.
-        known = known and f"{parts.path.rstrip('/')}?{parts.query}#{parts.fragment}" in {"?#", "/v1?#"}
     except ValueError:
         known = False
     if not known:
