@@ -566,6 +566,16 @@ async def test_an_engine_that_is_up_and_refuses_the_key_or_serves_no_such_model_
 
 
 @in_virtual_time
+async def test_an_engine_that_is_asked_at_another_path_has_started(past_profile):
+    async with both(engine()) as (old, new):
+        after, plan = Endpoint(f"{new}/other"), UpgradePlan(ARM, SHORT, start_timeout_s=2.0)
+        with pytest.raises(EngineError, match="/other/health: HTTP 404"):
+            await try_upgrade(Endpoint(old), after, plan, list[str]().append)
+        with pytest.raises(EngineError, match="/other/health: HTTP 404"):
+            await try_against(past_profile, ARM, after, plan, list[str]().append)
+
+
+@in_virtual_time
 async def test_time_beyond_the_longest_windows_goes_into_more_pairs():
     said = list[str]()
     loads = (ImposedLoad(LoadMode.POISSON, 0.3), ImposedLoad(LoadMode.POISSON, 0.6))

@@ -49,6 +49,7 @@ _LONGEST_WINDOW_S, _SHORTEST_WINDOW_S = 20.0, 2.0
 _FEWEST_ANSWERS = 4.0
 _TRIES, _FIELDS_S = 3, 30.0
 _GONE_S = 5.0
+_NOT_THERE = "HTTP 404"
 UNNAMED = "speculation"
 """Method of an arm that nobody named."""
 
@@ -100,8 +101,8 @@ async def try_upgrade(
         try:
             second = await _first_look(new, plan, 1)
         except EngineError as error:
-            if await _gone(new) is None:
-                # It is up, and refuses the key, or serves no such model: nothing is known of it.
+            if _NOT_THERE in str(error) or await _gone(new) is None:
+                # It is up, and refuses the key, serves no such model, or is asked at another path: nothing is known of it.
                 raise
             return compare(first, EngineRecord(failure=str(error)), name)
         drafts = [(await _running(client)).k for client in (old, new)]
@@ -132,7 +133,7 @@ async def try_against(
         try:
             look = await _first_look(new, plan, 1)
         except EngineError as error:
-            if await _gone(new) is None:
+            if _NOT_THERE in str(error) or await _gone(new) is None:
                 raise
             return compare(EngineRecord(), EngineRecord(failure=str(error)), arm.name)
         if (await _running(new)).k:
