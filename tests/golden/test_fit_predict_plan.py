@@ -205,7 +205,7 @@ def test_a_number_of_tokens_that_no_step_of_an_arm_has_is_said_and_bounded() -> 
         )
         for given in (["50"], ["eagle3/1=2", "eagle3/3=4"])
     )
-    said = "! --tokens-per-step 50: k + 1 is taken for eagle3/1, eagle3/3, as no arm has more\n"
+    said = "! --tokens-per-step 50: more than k + 1 of eagle3/1, eagle3/3; k + 1 is taken there\n"
     assert (done.stdout, done.stderr, most.stderr) == (most.stdout, said, "")
 
 

@@ -87,7 +87,10 @@ def test_a_speedup_at_one_set_of_lengths_holds_the_engine_s(speedup, plain, draf
     assert low <= engine.truth(asked or plain, clients) <= high
 
 
-@pytest.mark.parametrize(("plain", "drafted"), [(200.0, 240.0), (100.0, 1000.0), (500.0, 60.0)])
+@pytest.mark.parametrize(
+    ("plain", "drafted"),
+    [(200.0, 240.0), (200.0, 800.0), (800.0, 200.0), (100.0, 1000.0), (500.0, 60.0), (300.0, 310.0)],
+)
 def test_each_place_of_comparison_takes_the_lengths_of_no_speculation(plain, drafted):
     engine = Engine(2.0)
     profile = engine.fitted(plain, drafted)

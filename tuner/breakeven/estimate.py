@@ -33,7 +33,7 @@ class Estimate:
         return self.upper is not None and self.upper < limit
 
     def by(self, rising: Callable[[float], float]) -> Estimate:
-        """The same of a figure that rises with this one."""
+        """The estimate of a figure that rises with this one."""
         return Estimate(
             *(None if end is None else rising(end) for end in (self.value, self.lower, self.upper))
         )

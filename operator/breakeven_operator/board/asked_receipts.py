@@ -81,7 +81,7 @@ class AskedReceipts:
 
     async def _answer(self, name: NamespacedName) -> FoundReceipts:
         matchers = [Matcher("specsvc_namespace", "=", name.namespace), Matcher("specsvc", "=", name.name)]
-        asking = reading(matchers, self._clock.now().timestamp(), _PAST_S)
+        asking = reading(matchers, self._clock.now().timestamp(), _PAST_S, _LOG.warning)
         try:
             step = await asyncio.to_thread(_next, asking, None)
             while isinstance(step, RangeQuestion):

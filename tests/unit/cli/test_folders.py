@@ -178,9 +178,9 @@ def test_what_metadata_added_selects_rows(fit):
     assert "keys without a known meaning, not used: cache" in done.stderr
 
 
-@pytest.mark.parametrize("form", ["{}", "a/b/{}", "./{}"])
+@pytest.mark.parametrize("form", ["{}", "{}/", "sweep/{}", "a/b/{}", "./{}"])
 def test_a_folder_is_read_to_its_depth(fit, form):
-    where = form.format("results")
+    where = form.format("results").rstrip("/")
     runs = {
         f"{where}/run_{place}/deep/{name}": text
         for place, (name, text) in enumerate(results(1, 4, 8).items())
@@ -277,7 +277,10 @@ def labelled(labels, columns=None):
             [{"framework": "vllm", "gpu_name": "H100"}, {"framework": "sgl", "gpu_name": "L4"}],
             ["framework (vllm, sgl)", "gpu_name (H100, L4)"],
         ),
+        ([{"server": "a"}, {"server": "b"}], ["server (a, b)"]),
+        ([{"accelerator": "A100"}, {"accelerator": "MI300X"}], ["accelerator (A100, MI300X)"]),
         ([{"tp": 1}, {"tp": 2}, {"tp": 4}], ["tp (1, 2, 4)"]),
+        ([{"dtype": "bf16"}, {"dtype": "fp8"}], ["dtype (bf16, fp8)"]),
         ([{"branch": "main"}, {"branch": "tuned"}, {"branch": "main"}], ["branch (main, tuned)"]),
     ],
 )
@@ -385,16 +388,14 @@ def fitted(tmp_path, place, *options):
     )
 
 
+@pytest.mark.parametrize("place", ["", "*/c*.json", "**/*.json"])
 @pytest.mark.parametrize(
-    ("place", "members"),
+    "members",
     [
-        ("", {"method": "eagle3", "k": "3"}),
-        (
-            "*/c*.json",
-            {"speculative_config": {"method": "eagle3", "num_speculative_tokens": 3, "model": "org/head"}},
-        ),
-        ("**/*.json", {"speculative_config": '{"method": "eagle3", "num_speculative_tokens": 3}'}),
-        ("", {"speculative_config.method": "eagle3", "speculative_config.num_speculative_tokens": 3}),
+        {"method": "eagle3", "k": "3"},
+        {"speculative_config": {"method": "eagle3", "num_speculative_tokens": 3, "model": "org/head"}},
+        {"speculative_config": '{"method": "eagle3", "num_speculative_tokens": 3}'},
+        {"speculative_config.method": "eagle3", "speculative_config.num_speculative_tokens": 3},
     ],
 )
 def test_a_folder_and_a_pattern_give_their_arms_from_files_that_name_them(fit, tmp_path, members, place):

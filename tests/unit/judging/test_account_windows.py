@@ -122,8 +122,8 @@ def test_a_window_in_which_nothing_was_measured_is_none(figures):
 
 
 def looked_at_all_the_time(rules, until_s, account=None, *, from_s=0, **figures):
-    """An account after looks every 15 s, or eighty in a long window."""
-    for at_s in range(from_s, until_s, max(15, round(rules.window_s / 80))):
+    """An account after looks every 15 s."""
+    for at_s in range(from_s, until_s, 15):
         now = NOW + timedelta(seconds=at_s)
         account = added(account, rules=rules, now=now, window_s=rules.window_s, **figures)
     return account

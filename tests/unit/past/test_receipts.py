@@ -363,7 +363,7 @@ def test_rolls_that_somebody_makes_up_are_few_questions_and_no_defect(rolled_s):
         times = range(question.first_s, question.last_s + 1, 300)
         return [Samples(labels, tuple(TimedValue(at, rolled_s(place)) for place, at in enumerate(times)))]
 
-    found = answered(reading([], GRID.last_s, 86_400), ask)
+    found = answered(reading([], GRID.last_s, 86_400, print), ask)
     assert [one.claimed_hours for one in found] == [0.0] * len(found)
     assert len(asked) < 20
 
@@ -375,7 +375,7 @@ def test_an_answer_that_is_refused_names_the_service_that_was_asked_about():
         raise BreakevenError("Prometheus answered with more than 16 MiB")
 
     with pytest.raises(BreakevenError, match=r"^llm/chat: Prometheus answered with more than 16 MiB$"):
-        answered(reading([], GRID.last_s, 3600), ask)
+        answered(reading([], GRID.last_s, 3600, print), ask)
 
 
 def test_a_service_whose_answer_is_refused_is_left_out_by_name_and_others_are_read():

@@ -237,12 +237,12 @@ async def test_a_time_too_short_for_two_pairs_of_windows_says_how_much_it_lacks(
         report = await tried(urls, said, 12.0)
     assert any("the time is used after" in line for line in said)
     assert report.word is UpgradeWord.UNDECIDED
-    lacking = re.search(r"windows: about (\d+) s more; ", str(report.needs))
+    lacking = re.search(r"windows: about (\d+) s more than the other parts leave; ", str(report.needs))
     assert lacking is not None
     async with both(engine()) as urls:
-        # Windows get a part of the time.
+        # Windows get what the other parts leave.
         report = await tried(urls, [], 12.0 + 4 * int(lacking[1]))
-    assert "s more" not in str(report.needs)
+    assert "s more than" not in str(report.needs)
 
 
 def test_a_profile_of_another_model_is_said(monkeypatch, past):
@@ -500,7 +500,7 @@ async def test_an_engine_of_now_that_turns_requests_away_is_full_and_refuses_not
 
     async def picky(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
         if addresses[client] == new and "seed" in body and "messages" in body:
-            raise EngineError("HTTP 429")
+            raise EngineError("HTTP 429", {"HTTP 429": 1})
         return await whole(client, path, body)
 
     def fails(client: EngineClient) -> bool:

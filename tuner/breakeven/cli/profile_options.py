@@ -292,7 +292,7 @@ def _named_steps(profile: Profile, steps: tuple[str, ...]) -> tuple[dict[str, fl
     arms = [fit.arm for fit in profile.arms if fit.arm.k and str(fit.arm) not in named]
     if common is not None and (beyond := [str(arm) for arm in arms if common > arm.k + 1]):
         click.echo(
-            f"! --tokens-per-step {common:g}: k + 1 is taken for {', '.join(beyond)}, as no arm has more",
+            f"! --tokens-per-step {common:g}: more than k + 1 of {', '.join(beyond)}; k + 1 is taken there",
             err=True,
         )
     return named, common

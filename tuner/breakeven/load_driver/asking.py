@@ -68,7 +68,7 @@ async def refuses(client: EngineClient, prompt: GatePrompt, longest_s: float, to
         async with asyncio.timeout(longest_s):
             await client.whole(path, body)
     except EngineError as error:
-        return TURNED_AWAY not in str(error)
+        return error.usual != TURNED_AWAY
     except TimeoutError:
         return False
     return False
@@ -155,8 +155,9 @@ def _text(prompt: GatePrompt, choice: Mapping[str, Any]) -> str | None:
         return given[0] if given and isinstance(given[0], str) else None
     text = message.get("content") if prompt.messages is not None else choice.get("text")
     # A model that reasons may spend all of its tokens on that, and one that has tools may only call them.
-    told = json.dumps(calls, sort_keys=True) if all(isinstance(one, str) for one in given) else ""
-    found = (text, message.get("reasoning"), message.get("reasoning_content"), calls and told)
+    whole = bool(calls) and all(isinstance(one, str) for one in given)
+    told = json.dumps(calls, sort_keys=True) if whole else None
+    found = (text, message.get("reasoning"), message.get("reasoning_content"), told)
     return next((one for one in found if isinstance(one, str) and one), "")
 
 

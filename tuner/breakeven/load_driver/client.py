@@ -36,10 +36,17 @@ class EngineError(BreakevenError):
     """The engine cannot be reached or answers what no vLLM answers; one line.
 
     Attributes:
-        errors: how often each error of a request is behind it, if it is of several.
+        errors: how often each error ended a request of the engine, the most frequent one first; empty if no request is behind it.
     """
 
-    errors: Mapping[str, int] = {}
+    def __init__(self, text: str, errors: Mapping[str, int] | None = None) -> None:
+        self.errors = errors or {}
+        super().__init__(text)
+
+    @property
+    def usual(self) -> str | None:
+        """The most frequent error; None without any."""
+        return next(iter(self.errors), None)
 
 
 class InFlight:
@@ -169,7 +176,6 @@ class EngineClient:
     async def wait_until_ready(self, deadline_s: float, pause_s: float = 1.0) -> None:
         """Return once `/health` answers 200; after the deadline the last answer is in the error."""
         end_s = time.monotonic() + deadline_s
-        seen = "no answer"
         while True:
             try:
                 async with self.session.get(
@@ -181,7 +187,8 @@ class EngineClient:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 seen = _why(error)
             if time.monotonic() + pause_s > end_s:
-                raise EngineError(f"{self._base}/health: {seen} for {deadline_s:.0f} s; expected 200")
+                said = f"{self._base}/health: {seen} for {deadline_s:.0f} s; expected 200"
+                raise EngineError(said, {seen: 1})
             await asyncio.sleep(pause_s)
 
     async def complete(self, prompt: Prompt, output_tokens: int, record: RequestRecord) -> None:
@@ -245,7 +252,7 @@ class EngineClient:
         try:
             async with self.session.post(where, json={"model": self._model, **body}) as answer:
                 if answer.status != 200:
-                    raise EngineError(f"{where}: HTTP {answer.status}; expected 200")
+                    raise _refused(where, answer.status)
                 return json.loads(await self._text(answer, path))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineError(f"{where}: {_why(error)}; expected an answer") from None
@@ -258,7 +265,7 @@ class EngineClient:
         try:
             async with self.session.get(f"{self._base}{path}") as answer:
                 if answer.status != 200:
-                    raise EngineError(f"{self._base}{path}: HTTP {answer.status}; expected 200")
+                    raise _refused(f"{self._base}{path}", answer.status)
                 return await self._text(answer, path)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineError(f"{self._base}{path}: {_why(error)}; expected an engine there") from error
@@ -273,6 +280,12 @@ class EngineClient:
                     f"{self._base}{path}: more than {_LARGEST_PAGE_MIB} MiB; expected a page of an engine"
                 )
         return body.decode(errors="replace")
+
+
+def _refused(where: str, status: int) -> EngineError:
+    """The error of an answer with another status than 200."""
+    error = f"HTTP {status}"
+    return EngineError(f"{where}: {error}; expected 200", {error: 1})
 
 
 def _why(error: Exception) -> str:

@@ -124,9 +124,8 @@ async def measure(
         what = next(
             (f"{one}, {counted(often, 'time')}" for one, often in errors.items()), "all still in flight"
         )
-        error = EngineError(f"{step.load}: no answer in {end_s - run.begun_s:.0f} s ({what}); expected some")
-        error.errors = errors
-        raise error
+        said = f"{step.load}: no answer in {end_s - run.begun_s:.0f} s ({what}); expected some"
+        raise EngineError(said, errors)
     readings = [read_counters(page) for page in run.pages]
     return MeasuredWindow(
         trial.arm,

@@ -94,7 +94,7 @@ class WindowStatistics:
 
     Attributes:
         requests: complete requests sent in the window.
-        errors: what went wrong with requests sent in the window that the engine refused or broke off, and how often.
+        errors: how often each error ended a request that was sent in the window.
         offered_rps: requests sent per second.
         achieved_rps: complete answers per second in the window, whenever their request was sent.
         mean_inflight: time average of the requests in flight.
@@ -129,7 +129,7 @@ class WindowStatistics:
 
     @property
     def failed(self) -> int:
-        """Number of those requests."""
+        """Number of requests that failed."""
         return sum(self.errors.values())
 
     @property

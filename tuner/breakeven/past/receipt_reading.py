@@ -25,9 +25,7 @@ Reading = Generator[RangeQuestion, Sequence[Samples], tuple[Receipt, ...]]
 """Yields questions, takes their answers, and returns receipts."""
 
 
-def reading(
-    matchers: Sequence[Matcher], now_s: float, past_s: float, say: Callable[[str], None] = lambda _: None
-) -> Reading:
+def reading(matchers: Sequence[Matcher], now_s: float, past_s: float, say: Callable[[str], None]) -> Reading:
     """Receipts of the services that the matchers choose, over a past (s) that ends now; `say` gets a line of each that is left out.
 
     Raises:

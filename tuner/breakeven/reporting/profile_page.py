@@ -133,13 +133,13 @@ def drawings(
     points = computed.measured_points(profile)
     arms = [line.arm for line in lines]
 
-    def on_axes(plot: Callable[..., None], drawn: object, *, over_load: bool = False) -> Draw:
+    def on_axes(plot: Callable[..., None], drawn: object, *, shaded: bool = False) -> Draw:
         def draw(theme: Theme) -> Figure:
             from matplotlib.figure import Figure  # noqa: PLC0415 - only pictures need it
 
             figure = Figure(figsize=_NARROW if theme.narrow else _WIDE)
             axes = figure.add_subplot()
-            if over_load and load_range_rps is not None:
+            if shaded and load_range_rps is not None:
                 plots.shade_load(axes, load_range_rps, theme)
             plot(axes, drawn, theme.strokes(arms), theme)
             return figure
@@ -148,11 +148,11 @@ def drawings(
 
     chosen: dict[str, Draw] = {}
     if NO_SPECULATION in arms and len(arms) > 1:
-        chosen["speedup"] = on_axes(plots.speedup_against_load, lines, over_load=True)
+        chosen["speedup"] = on_axes(plots.speedup_against_load, lines, shaded=True)
     if lines:
-        chosen["latency"] = on_axes(plots.latency_against_load, lines, over_load=True)
+        chosen["latency"] = on_axes(plots.latency_against_load, lines, shaded=True)
     if kinds := computed.kinds_over_load(lines):
-        chosen["kinds"] = on_axes(plots.kinds_against_load, kinds, over_load=True)
+        chosen["kinds"] = on_axes(plots.kinds_against_load, kinds, shaded=True)
     if best is not None:
         chosen["map"] = on_axes(plots.best_arm_map, best)
     if points:

@@ -140,7 +140,9 @@ def failures(before: EngineRecord, after: EngineRecord) -> Iterator[Judged]:
     if after.lacking_s is not None:
         said = f"the time was used before {FEWEST_PAIRS} pairs of windows"
         finding = UpgradeFinding("windows", None, None, None, None, UpgradeWord.UNDECIDED, said)
-        yield Judged(finding, f"windows: about {math.ceil(after.lacking_s)} s more")
+        yield Judged(
+            finding, f"windows: about {math.ceil(after.lacking_s)} s more than the other parts leave"
+        )
     old, new = (sum(record.errors.values()) for record in (before, after))
     if not new:
         if old:

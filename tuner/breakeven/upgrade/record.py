@@ -43,8 +43,8 @@ class EngineRecord:
         accepted, refused: names of the service's fields that were tried, and prompts of a length that only one engine takes.
         start_s: from the start of the process to the first answer.
         kv_tokens: tokens of context that fit in the KV cache.
-        errors: what went wrong with requests of the load, and how often.
-        lacking_s: time that the first pairs of windows still lacked when all of it was used; None if they did not.
+        errors: how often each error ended a request of the load.
+        lacking_s: seconds by which the time left for windows was too short for the first pairs; None if it was long enough.
         failure: why the engine does not answer, in one line; None if it does.
     """
 

@@ -20,7 +20,7 @@ from breakeven.load_driver.design import SweepStep
 from breakeven.load_driver.measuring import Precision, Trial, measure
 from breakeven.load_driver.sent_workload import Prompts, ProsePrompts, SentWorkload
 from breakeven.load_driver.sweep import check_arm, sized_prose
-from breakeven.load_driver.window import TURNED_AWAY, RequestRecord
+from breakeven.load_driver.window import TURNED_AWAY, RequestRecord, errors_of
 from breakeven.phrases import counted, latency_text
 from breakeven.points.point import ImposedLoad, LoadMode, Point
 from breakeven.profile import Profile
@@ -101,7 +101,7 @@ async def try_upgrade(
         try:
             second = await _first_look(new, plan, 1)
         except EngineError as error:
-            if _NOT_THERE in str(error) or await _gone(new) is None:
+            if error.usual == _NOT_THERE or await _gone(new) is None:
                 # It is up, and refuses the key, serves no such model, or is asked at another path: nothing is known of it.
                 raise
             return compare(first, EngineRecord(failure=str(error)), name)
@@ -133,7 +133,7 @@ async def try_against(
         try:
             look = await _first_look(new, plan, 1)
         except EngineError as error:
-            if _NOT_THERE in str(error) or await _gone(new) is None:
+            if error.usual == _NOT_THERE or await _gone(new) is None:
                 raise
             return compare(EngineRecord(), EngineRecord(failure=str(error)), arm.name)
         if (await _running(new)).k:
@@ -247,7 +247,7 @@ class _EnginesTried:
                 async with asyncio.timeout(self._left_s()):
                     await client.whole("/v1/chat/completions", request_with(name))
             except EngineError as error:
-                taken = None if TURNED_AWAY in str(error) else False
+                taken = None if error.usual == TURNED_AWAY else False
                 if taken is None:
                     await asyncio.sleep(1.0)
                 elif await _gone(client) is not None:
@@ -386,9 +386,9 @@ class _EnginesTried:
 
     def _full(self, error: EngineError) -> bool:
         """Whether the engine after the upgrade turned requests away, which are counted."""
-        full = TURNED_AWAY in str(error)
+        full = error.usual == TURNED_AWAY
         if full:
-            self._count(-1, error.errors or {TURNED_AWAY: 1})
+            self._count(-1, error.errors)
         return full
 
     def _count(self, side: int, errors: Mapping[str, int]) -> None:
@@ -477,7 +477,7 @@ async def _alone_s(client: EngineClient, trial: Trial) -> float:
     number = -1
     record = await _asked(client, trial.prompts, number, trial.answers.pair(number).output_tokens)
     if not record.complete:
-        raise EngineError(f"a first request failed ({record.error}); expected an answer")
+        raise EngineError(f"a first request failed ({record.error}); expected an answer", errors_of([record]))
     return record.latency_s
 
 
@@ -498,7 +498,8 @@ async def _hit_share(client: EngineClient, prose: ProsePrompts) -> float | None:
     for number in range(_REQUESTS_OF_A_ROUND):
         record = await _asked(client, prose, number, 2)
         if not record.complete:
-            raise EngineError(f"a request with a shared prefix failed ({record.error}); expected an answer")
+            said = f"a request with a shared prefix failed ({record.error}); expected an answer"
+            raise EngineError(said, errors_of([record]))
     pages.append(await client.metrics_page())
     earlier, later = (read_counters(page or "") for page in pages)
     return between(earlier, later).prefix_hit_ratio
