@@ -382,13 +382,20 @@ def test_a_service_whose_answer_is_refused_is_left_out_by_name_and_others_are_re
     def ask(question):
         if "service_info" in question.promql:
             return [Samples({"specsvc_namespace": one, "specsvc": "chat"}, ()) for one in ("evil", "llm")]
+        times = range(question.first_s, question.last_s + 1, 300)
         if 'specsvc_namespace="evil"' in question.promql:
-            raise BreakevenError("Prometheus answered with more than 16 MiB")
-        return series() if "(ready_replicas" not in question.promql else []
+            if GRID.last_s in times:
+                raise BreakevenError("Prometheus answered with more than 16 MiB")
+            own = {"specsvc_namespace": "evil", "specsvc": "chat"}
+            ready = tuple(TimedValue(at, 1.0) for at in times)
+            return [Samples({"__name__": "breakeven_ready_replicas", **own}, ready)]
+        return series() if "(ready_replicas" not in question.promql and GRID.last_s in times else []
 
     said = list[str]()
-    found = answered(reading([], GRID.last_s, 3600, said.append), ask)
-    assert [(one.service.namespace, one.claimed_hours) for one in found] == [("llm", pytest.approx(HOURS))]
+    # Two parts, of which the second one is refused.
+    found = answered(reading([], GRID.last_s, 8 * 86_400, said.append), ask)
+    assert {one.service.namespace for one in found} == {"llm"}
+    assert sum(one.claimed_hours for one in found) == pytest.approx(GRID.times * GRID.step_s / 3600)
     assert said == ["evil/chat: Prometheus answered with more than 16 MiB; the service is left out"]
 
 

@@ -355,17 +355,18 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> dict[EngineClient, str]:
     return found
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("error", "lost"), [("HTTP 500", True), ("HTTP 429", False), (None, False)])
 @in_virtual_time
 async def test_prompts_that_only_the_engine_of_now_refuses_are_a_loss_and_late_answers_are_none(
-    monkeypatch, addresses, late
+    monkeypatch, addresses, error, lost
 ):
+    """A request that is turned away came at a wrong time."""
     whole = EngineClient.whole
 
     async def picky(client: EngineClient, path: str, body: Mapping[str, Any]) -> Any:
         if addresses[client] == new and len(json.dumps(body.get("messages"))) % 3 == 0:
-            if not late:
-                raise EngineError("HTTP 500")
+            if error:
+                raise EngineError(error, {error: 1})
             await asyncio.sleep(600.0)
         return await whole(client, path, body)
 
@@ -373,8 +374,8 @@ async def test_prompts_that_only_the_engine_of_now_refuses_are_a_loss_and_late_a
     async with both(engine()) as (old, new):
         report = await tried((old, new), [], 60.0)
     found = {one.figure: one for one in report.findings}
-    assert ("refused prompts" in found) is not late
-    if not late:
+    assert ("refused prompts" in found) is lost
+    if lost:
         assert report.word is UpgradeWord.REFUSED
         assert "prompts refused, and answered before" in found["refused prompts"].sentence
 
@@ -412,15 +413,19 @@ def failing(
     monkeypatch.setattr(EngineClient, "complete", some)
 
 
-@pytest.mark.parametrize("times", [1, 1000])
+@pytest.mark.parametrize(
+    ("times", "error", "lost"), [(1, "HTTP 400", False), (1000, "HTTP 400", True), (1000, "HTTP 429", False)]
+)
 @in_virtual_time
-async def test_longer_prompts_that_only_the_engine_of_now_refuses_are_a_loss(monkeypatch, addresses, times):
-    """Such as by a smaller max_model_len; once is none."""
+async def test_longer_prompts_that_only_the_engine_of_now_refuses_are_a_loss(
+    monkeypatch, addresses, times, error, lost
+):
+    """Such as by a smaller max_model_len; once is none, and to be turned away is none."""
     complete, left = EngineClient.complete, itertools.count()
 
     async def short(client: EngineClient, prompt: Any, tokens: int, record: RequestRecord) -> None:
         if addresses[client] == new and len(str(prompt)) > 2000 and next(left) < times:
-            record.error = "HTTP 400"
+            record.error = error
             return
         await complete(client, prompt, tokens, record)
 
@@ -428,7 +433,7 @@ async def test_longer_prompts_that_only_the_engine_of_now_refuses_are_a_loss(mon
     async with both(engine()) as (old, new):
         report = await tried((old, new), [], 50.0)
     fields = next(one for one in report.findings if one.figure == "fields")
-    if times == 1:
+    if not lost:
         assert fields.word is UpgradeWord.SAME
         return
     assert report.word is fields.word is UpgradeWord.REFUSED
