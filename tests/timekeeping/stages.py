@@ -20,7 +20,11 @@ STATIC: Final = ("types", "lint", "contracts", "generated", "compatible-crds")
 """Targets of the Makefile that run no test."""
 REPORTS: Final = ROOT / ".local" / "times"
 """Junit files of the stages."""
-_PYTEST: Final = (sys.executable, "-m", "pytest", "-q", "--numprocesses=auto", "--dist=worksteal")
+# One more than the cores: a quarter of the time is waited for processes and clocks.
+_PYTEST: Final = (
+    *(sys.executable, "-m", "pytest", "-q", "--dist=worksteal"),
+    f"--numprocesses={(os.cpu_count() or 1) + 1}",
+)
 IN_MEMORY: Final = tuple(
     f"tests/{name}" for name in ("fleet", "engine", "golden", "unit", "property", "reference", "tools")
 )
