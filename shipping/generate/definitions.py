@@ -203,7 +203,6 @@ DEFINITIONS = (
             Column("Worst", ".status.display.worst"),
             Column("Break-Even", ".status.display.breakEven"),
             Column("In Force", ".status.inForce", type="boolean"),
-            Column("Run", ".spec.runRef.name", wide=True),
             Column("Fingerprint", ".spec.fingerprint", wide=True),
             Column("Reason", ".status.reason", wide=True),
             _AGE,

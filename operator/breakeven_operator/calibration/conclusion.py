@@ -89,7 +89,6 @@ def carried_profile(
     compared = {fit.arm: _comparison(profile, fit) for fit in fits}
     spec = SpeculationProfileSpec(
         service_ref=ServiceReference(name=run.spec.service_ref.name),
-        run_ref=ObjectReference(name=run.metadata.name),
         gpu_product=former.gpu_product,
         model=former.model,
         image=image,
@@ -222,7 +221,6 @@ def _profile_object(
     points = [point.time for point in run.status.points if point.time is not None]
     spec = SpeculationProfileSpec(
         service_ref=ServiceReference(name=run.spec.service_ref.name),
-        run_ref=ObjectReference(name=run.metadata.name),
         gpu_product=plan.gpu_product,
         model=plan.model,
         image=plan.image,
@@ -257,8 +255,6 @@ def _readable(fit: ArmFit, comparison: Comparison | None, drafter: str | None) -
         arm=fit.arm.name,
         schedule=fit.schedule,
         drafter=drafter,
-        c1_seconds=fit.c1_s,
-        c2_seconds=fit.c2_s,
         saturation_rps=fit.saturation_rps,
         points=fit.points,
         answers=fit.answers,

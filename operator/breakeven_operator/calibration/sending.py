@@ -13,7 +13,7 @@ from typing import Any
 
 from breakeven.errors import InputError
 from breakeven.load_driver.dataset import Dataset, dataset_of
-from breakeven.load_driver.lengths import EmpiricalLengths, LengthDistribution, LengthPair, LogNormalLengths
+from breakeven.load_driver.lengths import EmpiricalLengths, LengthPair
 from breakeven.load_driver.sent_workload import Sampling, SentWorkload
 from breakeven_operator.calibration.podcopy import NotCopyableError
 from breakeven_operator.calibration.transition import RunView
@@ -57,8 +57,8 @@ def planned_workload(view: RunView, service: SpeculativeService) -> Mapping[str,
 
 
 def _lengths(view: RunView, workload: WorkloadSpec) -> tuple[int, int]:
-    if workload.lengths is not None and workload.lengths.pairs:
-        pairs = _pairs(workload)
+    pairs = _pairs(workload)
+    if pairs is not None:
         return max(1, round(pairs.mean_prompt_tokens)), max(2, round(pairs.mean_output_tokens))
     if workload.prompt_tokens is not None and workload.output_tokens is not None:
         return workload.prompt_tokens, max(2, workload.output_tokens)
@@ -218,7 +218,7 @@ def sent(
     return SentWorkload(
         prompt_tokens,
         output_tokens,
-        lengths=_scattering(spec, prompt_tokens, output_tokens),
+        lengths=_pairs(spec),
         sampling=Sampling(**sampling),
         prefix_share=(shared or 0) / 100,
         dataset=dataset,
@@ -226,19 +226,10 @@ def sent(
     )
 
 
-def _scattering(spec: WorkloadSpec, prompt_tokens: int, output_tokens: int) -> LengthDistribution | None:
-    lengths = spec.lengths
-    if lengths is None:
+def _pairs(spec: WorkloadSpec) -> EmpiricalLengths | None:
+    if not spec.lengths:
         return None
-    if lengths.pairs:
-        return _pairs(spec)
-    stdevs = lengths.prompt_tokens_stdev or 0, lengths.output_tokens_stdev or 0
-    return LogNormalLengths(prompt_tokens, output_tokens, *stdevs) if any(stdevs) else None
-
-
-def _pairs(spec: WorkloadSpec) -> EmpiricalLengths:
-    rows = spec.lengths.pairs if spec.lengths is not None else ()
     return EmpiricalLengths(
-        [LengthPair(row.prompt_tokens, row.output_tokens) for row in rows],
-        [float(row.weight or 1) for row in rows],
+        [LengthPair(row.prompt_tokens, row.output_tokens) for row in spec.lengths],
+        [float(row.weight or 1) for row in spec.lengths],
     )

@@ -121,36 +121,6 @@ class LengthsOfRequest(Model):
     weight: int | None = row("How often it occurs, relative to the others; 1 without it.", ge=1, le=1000000)
 
 
-class LengthsSpec(Model):
-    """How lengths scatter; without it every request is as long as the mean."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.pairs) || !(has(self.promptTokensStdev) || has(self.outputTokensStdev))",
-            "pairs stand beside standard deviations",
-            "one of the two",
-            lambda lengths: (
-                not lengths.pairs
-                or (lengths.prompt_tokens_stdev, lengths.output_tokens_stdev) == (None, None)
-            ),
-            ".pairs",
-        ),
-    )
-
-    prompt_tokens_stdev: int | None = row(
-        "Standard deviation of prompt lengths, which are lognormal, tokens.", ge=0, le=MOST_TOKENS
-    )
-    output_tokens_stdev: int | None = row(
-        "Standard deviation of output lengths, which are lognormal, tokens.", ge=0, le=MOST_TOKENS
-    )
-    pairs: tuple[LengthsOfRequest, ...] = row(
-        "Lengths that occur together, in place of promptTokens, outputTokens and deviations.",
-        default=(),
-        extra=ATOMIC,
-        max_length=64,
-    )
-
-
 def _between(low: float, high: float, name: str) -> Rule:
     field = "".join(part.capitalize() if position else part for position, part in enumerate(name.split("_")))
     return Rule(
@@ -235,7 +205,12 @@ class WorkloadSpec(Model):
         ge=1,
         le=MOST_TOKENS,
     )
-    lengths: LengthsSpec | None = row("How lengths scatter about the means.")
+    lengths: tuple[LengthsOfRequest, ...] = row(
+        "Lengths that occur together, in place of promptTokens and outputTokens. Without any every request is as long as the mean.",
+        default=(),
+        extra=ATOMIC,
+        max_length=64,
+    )
     prompts: PromptSource | None = row(
         "Which text is sent. Without a source: made-up prose, on which acceptance is a guess."
     )

@@ -21,11 +21,11 @@ from breakeven_operator.resources.base import (
 from breakeven_operator.resources.calibrationrun import MAX_ARMS
 from breakeven_operator.resources.decisionstatus import PaysWhereStatus
 from breakeven_operator.resources.figures import row
-from breakeven_operator.resources.meta import Condition, Metadata, ObjectReference, ServiceReference
+from breakeven_operator.resources.meta import Condition, Metadata, ServiceReference
 
 
 class ProfileArm(Model):
-    """The fitted law of one arm, L = C1 + n*C2, and how it compares with no speculation."""
+    """One arm as it was fitted, and how it compares with no speculation."""
 
     arm: ArmName = Field(description="The arm.")
     schedule: str | None = row(
@@ -36,8 +36,6 @@ class ProfileArm(Model):
         "Hash of its --speculative-config without draft length: under another drafter of the same name it does not count.",
         max_length=12,
     )
-    c1_seconds: Number | None = row("C1: mean latency of a lone request.")
-    c2_seconds: Number | None = row("C2: what each other request in flight adds.")
     saturation_rps: Number | None = row("Load per replica at which it saturates.")
     points: int | None = row("Points behind the fit.", ge=0)
     reason: Word | None = row("Why it has no point, in one word.")
@@ -56,7 +54,6 @@ class SpeculationProfileSpec(Model):
     )
 
     service_ref: ServiceReference = Field(description="The SpeculativeService it was measured for.")
-    run_ref: ObjectReference | None = row("The CalibrationRun it came from.")
     gpu_product: str = Field(max_length=128, description="GPU class it was measured on.")
     model: str | None = row("Model it was measured with.", max_length=512)
     image: str | None = row("Engine image it was measured with.", max_length=1024)
@@ -65,7 +62,7 @@ class SpeculationProfileSpec(Model):
         "When the last point was measured, at the latest when the object was made."
     )
     arms: tuple[ProfileArm, ...] = row(
-        "The fitted law of each arm, for readers.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
+        "The fitted arms, for readers.", default=(), extra=list_map("arm"), max_length=MAX_ARMS
     )
     profile: str = Field(
         min_length=2,

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from breakeven.arm import NO_SPECULATION, Arm
 from breakeven.errors import InputError
 from breakeven.fitting import fit_points
+from breakeven.profile import Profile
 from breakeven.readers.reading import read_text
 from breakeven_operator import calibration
 from breakeven_operator.actions import FitOutcome
@@ -93,8 +95,9 @@ def test_imported_results_become_a_profile_without_a_pod(importing):
     assert importing.most_jobs == 0
     (profile,) = importing.profiles
     arms = {arm["arm"]: arm for arm in profile["spec"]["arms"]}
-    assert float(arms["none"]["c1Seconds"]) == pytest.approx(1.0, rel=0.02)
-    assert float(arms["eagle/2"]["c2Seconds"]) == pytest.approx(0.055, rel=0.02)
+    fitted = Profile.from_json(profile["spec"]["profile"])
+    assert fitted.arm(NO_SPECULATION).c1_s == pytest.approx(1.0, rel=0.02)
+    assert fitted.arm(Arm("eagle3", 2, "eagle")).c2_s == pytest.approx(0.055, rel=0.02)
     assert arms["eagle/2"]["points"]
     assert MARKER not in everything(importing)
     assert {point["textSource"] for point in status["points"]} == {"imported results"}

@@ -291,15 +291,7 @@ def test_a_change_of_the_service_does_not_bend_a_run_that_has_begun(world):
             {"prompts": {"image": {"reference": "a", "path": "../etc/passwd"}}},
             "path leads out of the volume; expected a path without ..",
         ),
-        (
-            {
-                "lengths": {
-                    "promptTokensStdev": 4,
-                    "pairs": [{"promptTokens": 1, "outputTokens": 1}],
-                }
-            },
-            "pairs stand beside standard deviations",
-        ),
+        ({"lengths": [{"promptTokens": 1}]}, "outputTokens"),
         ({"sampling": {"topP": "1.5"}}, "topP is out of range; expected a number from 1e-06 to 1"),
         ({"syntheticAcceptance": {"rates": ["0.5", "0.7"]}}, "rates rise"),
         ({"syntheticAcceptance": {"rates": ["1.5"]}}, "rates has a number out of range"),
@@ -339,7 +331,6 @@ def test_the_driver_sends_what_the_plan_says(tmp_path):
     document = {
         "prompts": FROM_CONFIG_MAP,
         "sampling": {"temperature": "0.7", "topP": "0.9"},
-        "lengths": {"outputTokensStdev": 10},
     }
     trial = trial_environment("http://x", workload=json.dumps(document), trial_prompts=str(file))
     workload = trial.sweep.workload
@@ -347,14 +338,14 @@ def test_the_driver_sends_what_the_plan_says(tmp_path):
     assert workload.sampling.body() == {"temperature": 0.7, "top_p": 0.9}
     assert workload.prompts().prompt(0).startswith(MARKER)
     assert MARKER not in repr(trial)
-    pairs = {"lengths": {"pairs": [{"promptTokens": 9, "outputTokens": 5, "weight": 3}]}}
+    pairs = {"lengths": [{"promptTokens": 9, "outputTokens": 5, "weight": 3}]}
     drawn = trial_environment("http://x", workload=json.dumps(pairs)).sweep.workload.drawn
     assert drawn.pair(7) == (9, 5)
 
 
 def test_a_pair_of_lengths_without_a_weight_occurs_a_third_as_often_as_one_of_weight_3():
     rows = [{"promptTokens": 10, "outputTokens": 5}, {"promptTokens": 50, "outputTokens": 9, "weight": 3}]
-    workload = json.dumps({"lengths": {"pairs": rows}})
+    workload = json.dumps({"lengths": rows})
     drawn = trial_environment("http://x", workload=workload).sweep.workload.drawn
     assert drawn.mean_prompt_tokens == 40.0
 
