@@ -217,13 +217,16 @@ def test_gpu_hours_count_replicas_that_were_removed_and_would_be_needed(before, 
         ("roll_load_requests_per_second", tuple(PAIR.items())): load,
     }  # fmt: skip
     own = {"specsvc_namespace": "llm", "specsvc": "chat", "namespace": "breakeven", "pod": "op-0"}
-    earlier = Samples(
-        {"__name__": "breakeven_ready_replicas", **own}, (TimedValue(ROLLED_S - 600.0, before),)
+    replicas, rolling = (
+        Samples({"__name__": f"breakeven_{name}", **own}, (TimedValue(ROLLED_S - 600.0, value),))
+        for name, value in (("ready_replicas", before), ("rollout_in_progress", 0.0))
     )
-    (one,) = receipts([*series(figures), earlier], GRID)
+    (one,) = receipts([*series(figures), replicas, rolling], GRID)
     assert one.gpu_hours_saved.value == pytest.approx(gpus * HOURS)
-    (unknown,) = receipts(series(figures), GRID)
-    assert unknown.gpu_hours_saved.value == 0.0
+    # Replicas of a time that may lie within a roll are not those of before it.
+    for unknown in ((), (replicas,)):
+        (one,) = receipts([*series(figures), *unknown], GRID)
+        assert one.gpu_hours_saved.value == 0.0
 
 
 def test_ninety_percent_of_known_pasts_lie_within_their_bounds():

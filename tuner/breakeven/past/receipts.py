@@ -409,12 +409,12 @@ def _gpus(seen: _Moment, arm: str, ready: float, before: float | None) -> Estima
 
 
 def _replicas_before(times: Mapping[int, Mapping[str, _Moment]]) -> list[tuple[int, float]]:
-    """Ready replicas at each time at which no roll was under way, oldest first."""
+    """Ready replicas at each time at which a sample says that no roll was under way, oldest first."""
     found = []
     for time_s in sorted(times):
         for one in times[time_s].values():
             ready = one.one("ready_replicas")
-            if ready is not None and not one.one("rollout_in_progress"):
+            if ready is not None and one.one("rollout_in_progress") == 0.0:
                 found.append((time_s, ready))
                 break
     return found
