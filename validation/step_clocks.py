@@ -1,7 +1,7 @@
 """Durations of the second engine's steps: from models of machines, not from formulas of a law.
 
-Numbers are seconds. None of them has the form of the product's laws: bounds that give way abruptly, batches padded to the
-sizes of CUDA graphs, cores that run out, experts of unequal popularity, kinks and jumps.
+Numbers are seconds. None of them has the form of the product's laws: bounds that give way abruptly, positions padded to
+the sizes of CUDA graphs, cores that run out, experts of unequal popularity, kinks and jumps.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ from functools import cache
 from breakeven_sim.engine.configuration import StepClock
 from breakeven_sim.engine.costs import default_document
 
-_GRAPHS = (1, 2, 4, *range(8, 1025, 8))
+_GRAPHS = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 
 
-def padded(batch: int) -> int:
-    """The batch that a CUDA graph runs for this one."""
-    return _GRAPHS[bisect.bisect_left(_GRAPHS, batch)] if 0 < batch <= _GRAPHS[-1] else batch
+@cache
+def _sizes(width: int) -> list[int]:
+    rounded = {-(-size // width) * width for size in _GRAPHS}
+    return sorted(size for size in rounded if size <= _GRAPHS[-1])
+
+
+def padded(decoding: int, k: int) -> int:
+    """Positions that a CUDA graph runs for requests of k + 1 each: vLLM 0.32 captures its sizes in multiples of k + 1, to 512."""
+    positions, sizes = decoding * (k + 1), _sizes(k + 1)
+    return sizes[bisect.bisect_left(sizes, positions)] if 0 < positions <= sizes[-1] else positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True)
 class DenseClock:
-    """Kernels of two kinds, each bound by its memory stream or by arithmetic, after a launch; batches are padded.
+    """Kernels of two kinds, each bound by its memory stream or by arithmetic, after a launch; positions are padded.
 
     Attributes:
         launch_s: before anything runs.
@@ -62,9 +69,8 @@ class DenseClock:
 
     def step_s(self, decoding: int, k: int, context: float, prompt: int) -> float:
         """Duration of a step (`StepTimer`)."""
-        # With prompts among them a step runs without graphs, so that nothing is padded. A padded request has drafts too, which
-        # is harder on them than vLLM: its graphs are of positions, in multiples of k + 1.
-        tokens = (decoding if prompt else padded(decoding)) * (k + 1) + prompt
+        # With prompts among them a step runs without graphs, so that nothing is padded.
+        tokens = decoding * (k + 1) + prompt if prompt else padded(decoding, k)
         share, early = self.heavy
         late = (1.0 - share * early) / (1.0 - share)
         flops = tokens * self.token_s
@@ -212,7 +218,7 @@ class RegimeClock:
         tokens = decoding * (k + 1)
         rest = self.context_s * context + self.drafting.cost_s(decoding, k)
         if not prompt and tokens <= self.positions:
-            return self.base_s + self.graph_token_s * padded(tokens) + rest
+            return self.base_s + self.graph_token_s * padded(decoding, k) + rest
         return self.base_s + self.jump_s + self.token_s * (tokens + prompt) + rest
 
 

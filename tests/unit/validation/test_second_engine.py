@@ -218,19 +218,11 @@ def test_lengths_and_arrivals_have_the_mean_and_spread_that_were_asked_for():
     assert np.corrcoef(np.diff(again[0]), np.diff(again[2]))[0, 1] < -0.4
 
 
-def test_batches_are_padded_to_the_sizes_of_graphs():
-    assert [padded(batch) for batch in (0, 1, 2, 3, 5, 8, 9, 16, 17, 30)] == [
-        0,
-        1,
-        2,
-        4,
-        8,
-        8,
-        16,
-        16,
-        24,
-        32,
-    ]
+def test_positions_are_padded_to_the_graphs_of_their_draft_length():
+    assert [padded(decoding, 0) for decoding in (0, 1, 3, 9, 257, 512, 513)] == [0, 1, 4, 16, 272, 512, 513]
+    # 16 and 32 become 18 and 33; 512 becomes 513, is larger than the largest and left out: 510 positions run without a graph.
+    assert [padded(decoding, 2) for decoding in (1, 3, 4, 6, 170, 171)] == [3, 9, 18, 18, 510, 513]
+    assert [padded(decoding, 7) for decoding in (1, 9, 33, 64, 65)] == [8, 72, 272, 512, 520]
 
 
 def test_each_clock_bends_where_it_says():
