@@ -100,8 +100,10 @@ def test_both_engines_are_copies_of_the_target_s_pod_but_for_the_image():
 def test_the_run_ends_with_the_word_of_its_findings(word, phase):
     world = gate()
     both(world)
+    assert world.status["display"]["arm"] == "eagle3"
     found(world, word)
     status = world.turn()
+    assert "arm" not in status["display"]
     assert (status["phase"], status["reason"]) == (phase, word)
     assert "both take 20 ms per token" in status["message"]
     assert {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]} == {
@@ -111,6 +113,15 @@ def test_the_run_ends_with_the_word_of_its_findings(word, phase):
     assert (world.said[-1].reason, world.said[-1].warning) == (word, phase == "Failed")
     assert not world.jobs, "nothing outlives the run"
     assert not world.profiles, "a person's gate changes no profile"
+
+
+def test_a_file_that_cannot_be_read_ends_a_gate_before_any_pod():
+    world = gate()
+    world.files_problem = "ConfigMaps of chat hold more than 16 MiB"
+    status = world.turn()
+    assert (status["phase"], status["reason"]) == ("Failed", "InputRefused")
+    assert world.files_problem in status["message"]
+    assert not world.jobs
 
 
 @pytest.mark.parametrize(
