@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from breakeven_operator.kinds import EVENTS, PODS, PROFILES, SERVICES
@@ -20,10 +22,10 @@ def served(**traffic: object) -> FleetWorld:
     return world
 
 
-def crash(world: FleetWorld, pods: int, times: int) -> None:
+def crash(world: FleetWorld, pods: int, times: int, begin: int = 0, ago_s: float = 0.0) -> None:
     """Engines of the arm's pods die and are started again, as a kubelet reports it."""
-    now = world.clock.now().isoformat()
-    for pod in [pod for pod in world.cluster.of(PODS) if runs(pod)][:pods]:
+    now = (world.clock.now() - timedelta(seconds=ago_s)).isoformat()
+    for pod in [pod for pod in world.cluster.of(PODS) if runs(pod)][begin:pods]:
         (status,) = pod["status"]["containerStatuses"]
         status["restartCount"] += times
         status["lastState"] = {"terminated": {"exitCode": 139, "reason": "Error", "finishedAt": now}}
@@ -160,6 +162,15 @@ async def test_an_arm_whose_engines_crash_after_it_was_confirmed_is_left_and_not
         await world.cycle()
     assert len(world.rolls) == rolls
     assert world.reason == "ArmCrashes"
+
+
+async def test_the_last_crash_of_all_pods_is_the_one_that_must_be_new():
+    world = served()
+    await until_it_ends(world)
+    crash(world, pods=1, times=2, ago_s=7200.0)
+    crash(world, pods=2, times=2, begin=1)
+    await world.until(lambda: world.value == "null", cycles=5)
+    assert "engines of 2 of 2 pods crashed 4 times" in notes(world, "ArmCrashes")[0]
 
 
 async def test_an_arm_whose_engines_crash_while_it_is_measured_is_undone():

@@ -37,6 +37,7 @@ async def test_conditions_say_what_decided_and_how_the_last_roll_ended():
     world.calibrate()
     world.load(3.0)
     await world.cycle()
+    assert world.condition("Ready")["message"] == "target found, profile chat-p1 in force, metrics fresh"
     assert world.condition("Progressing")["message"] == "no roll so far"
     profitable = world.condition("Profitable")
     assert profitable["status"] == "True"

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from breakeven.laws.mixture import TwoPointMixture, default_decay
 from breakeven.laws.moved_acceptance import SeenAt, carried
 from breakeven_sim.engine.costs import Text
 from breakeven_sim.engine.drafting import TextSource, plan_steps
@@ -45,3 +46,19 @@ def test_unchanged_acceptance_is_the_calibrated_one() -> None:
     assert carried("eagle3", SeenAt(7, 1.0), SeenAt(7, 3.0), SeenAt(2, 2.2)).value == pytest.approx(
         1.0, abs=0.35
     )
+
+
+@pytest.mark.parametrize("easy_share", [0.1, 0.3, 0.6])
+@pytest.mark.parametrize(("live_k", "wanted_k"), [(7, 2), (3, 6)])
+def test_other_shares_of_the_same_two_kinds_of_text_are_found_from_e_alone(
+    easy_share: float, live_k: int, wanted_k: int
+) -> None:
+    decay = default_decay("eagle3")
+    calibrated = TwoPointMixture((0.5, 0.95), (0.6, 0.4), decay)
+    text = TwoPointMixture(calibrated.rates, (1.0 - easy_share, easy_share), decay)
+    before, wanted = (
+        SeenAt(k, float(calibrated.tokens_per_step(k)), tuple(calibrated.survival(k)))
+        for k in (live_k, wanted_k)
+    )
+    found = carried("eagle3", SeenAt(live_k, float(text.tokens_per_step(live_k))), before, wanted)
+    assert found.value == pytest.approx(float(text.tokens_per_step(wanted_k)), rel=1e-3)

@@ -256,6 +256,15 @@ def test_acceptance_is_weighted_by_requests_and_its_scatter_bounds_it() -> None:
     assert alike.acceptance.tokens_per_step_ci == pytest.approx((2.5 - 0.1686, 2.5 + 0.1686), abs=1e-3)
 
 
+@pytest.mark.parametrize("last", [2.5, None])
+def test_a_lone_row_of_few_accepted_drafts_is_no_residual_even_if_another_row_has_no_acceptance(last) -> None:
+    lone, *others = closed("eagle3", 3, 0.6, 0.05, tokens_per_step=2.5, requests=400)
+    lone = replace(lone, tokens_per_step=2.2, mean_latency_s=lone.mean_latency_s * 2.5 / 2.2, requests=20)
+    others[-1] = replace(others[-1], tokens_per_step=last)
+    _, found = fit_points([*closed("none", 0, 1.2, 0.07), lone, *others]).arms
+    assert found.max_relative_error < 0.05
+
+
 def test_survival_stands_for_tokens_per_step_where_a_drafter_always_drafts() -> None:
     profile = {"accept_1": 0.7, "accept_2": 0.4, "accept_3": 0.2}
     assert fit(closed("eagle3", 3, 0.8, 0.08, **profile)).tokens_per_step == pytest.approx(2.3)

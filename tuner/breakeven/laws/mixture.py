@@ -204,7 +204,7 @@ def _two_points(moments: FloatArray) -> tuple[FloatArray, FloatArray] | None:
 def _closest_two_points(survival: FloatArray, decay: float) -> tuple[FloatArray, FloatArray]:
     """Least-squares rates and step shares: exhaustive on a grid that is refined around its best cell.
 
-    A descent would need a start and can end in a local minimum; 17 rounds of 21 x 21 pairs take a millisecond.
+    A descent would need a start and can end in a local minimum; 24 rounds of 21 x 21 pairs take a millisecond.
     """
     low, high, width = 0.5, 0.5, 0.5
     damping = _damping(len(survival), decay)
