@@ -29,6 +29,7 @@ WORDS = [
     'A=(m "b c" $MODEL)\nA+=(--x 4)\nvllm serve "${A[@]}" z',
     'A=()\nvllm serve "${A[@]}" end',
     'A=a\nA+=" $MODEL"\nvllm serve $A',
+    'A="$EXTRA"\nA+=" $MODEL"\nvllm serve "$A"',
     "vllm serve ${NOWHERE:=8} ${EMPTY:-9}",
 ]
 
