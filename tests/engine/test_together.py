@@ -120,6 +120,27 @@ async def test_all_arms_are_measured_at_one_load_before_the_next_in_reversed_ord
 
 
 @in_virtual_time
+async def test_progress_is_said_while_an_engine_warms_up():
+    seconds = list[float]()
+
+    async def first(_: Point) -> None:
+        raise InterruptedError
+
+    async with engines(ARMS[:1]) as (_, (client,)):
+        sweep = replace(SWEEP, arms=ARMS[:1], settings=replace(SETTINGS, warmup_seconds=30.0))
+        with contextlib.suppress(InterruptedError):
+            await run_sweep(
+                {ARMS[0]: client},
+                sweep,
+                (),
+                on_point=first,
+                on_progress=lambda one: seconds.append(one.point_seconds),
+            )
+    # The windows of so quick an engine end within a second.
+    assert sum(1.0 < one < 29.0 for one in seconds) > 20
+
+
+@in_virtual_time
 async def test_arms_meet_the_same_arrivals_and_prompts_at_a_load():
     async with engines(ARMS[:2]) as (made, clients):
         points, _, _ = await swept(clients, replace(SWEEP, arms=ARMS[:2]))
