@@ -22,7 +22,7 @@ from timekeeping.stages import ROOT
 
 TIERS: Final = ("all", "always", "landing")
 QUARTERS: Final = 4
-PROCESSES: Final = 4
+PROCESSES: Final = 3
 LONGEST_S: Final = 720.0
 """Bound on a landing's share of the second tier, by the stored seconds."""
 _COVERS: Final = re.compile(r"^COVERS = \(([^)]*)\)", re.MULTILINE)
