@@ -109,9 +109,9 @@ def test_a_run_that_compares_a_slower_image_ends_with_that_word_and_leaves_nothi
     assert (status["phase"], status["reason"]) == ("Failed", "Slower"), status
     words = {row["figure"]: row.get("word") for row in status["findings"]}
     assert words["upgrade"] == "Slower"
-    assert {word for figure, word in words.items() if figure.startswith("time per output token")} == {
-        "Slower"
-    }, status["findings"]
+    # A load of its own may be undecided on a busy machine; all of them together are not.
+    loads = {word for figure, word in words.items() if figure.startswith("time per output token")}
+    assert "Slower" in loads <= {"Slower", "Undecided"}, status["findings"]
     images = {
         engine["image"]
         for job in place.writes("jobs")
